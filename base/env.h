@@ -1,0 +1,82 @@
+/* The one table of environment variables, and the only getenv of the project.
+ *
+ * HOLMES_* variables are ours: a value that does not fit is an error that names the value and what
+ * would be right (holmes_env_check). NCCL_* variables keep NCCL's meaning and syntax; integers
+ * follow NCCL's rule (strtoll, base 0; what does not parse counts as unset).
+ */
+#ifndef HOLMES_ENV_H
+#define HOLMES_ENV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum holmes_env_type {
+    HOLMES_ENV_INT,    /* within [min, max] */
+    HOLMES_ENV_STRING, /* free text; its user parses and refuses */
+    HOLMES_ENV_CHOICE, /* one of the words in `choices`, separated by '|' */
+    HOLMES_ENV_RANGE,  /* "low-high", 1 <= low <= high <= 65535 */
+};
+
+/* id, name, type, default, min, max, choices, help. docs/environment.md is checked against it. */
+#define HOLMES_ENV_TABLE(X)                                                                        \
+    X(LOG, "HOLMES_LOG", CHOICE, "warn", 0, 0, "warn|info|trace",                                  \
+      "log level on stderr of the tools; under NCCL its own NCCL_DEBUG decides")                   \
+    X(LANES, "HOLMES_LANES", INT, "0", 0, 8, NULL,                                                 \
+      "lanes (TCP streams) per connection; 0 chooses from the NIC's speed")                        \
+    X(PORT_RANGE, "HOLMES_PORT_RANGE", RANGE, NULL, 0, 0, NULL,                                    \
+      "low-high: every listening socket lies in this range; unset lets the kernel choose")         \
+    X(ADVERTISE, "HOLMES_ADVERTISE", STRING, NULL, 0, 0, NULL,                                     \
+      "addr[,addr]: up to three addresses that replace the listener's own (NAT, gateways)")        \
+    X(CONNECT_TIMEOUT, "HOLMES_CONNECT_TIMEOUT", INT, "60", 1, 3600, NULL,                         \
+      "seconds after which a connect or a half-made accept gives up")                              \
+    X(ACCEPT_TIMEOUT, "HOLMES_ACCEPT_TIMEOUT", INT, "600", 1, 86400, NULL,                         \
+      "seconds an accept waits for its peer to appear at all")                                     \
+    X(PEER_TIMEOUT, "HOLMES_PEER_TIMEOUT", INT, "15", 2, 3600, NULL,                               \
+      "seconds without an answer from the peer's kernel after which a connection fails")           \
+    X(WARN_STALL, "HOLMES_WARN_STALL", INT, "60", 0, 86400, NULL,                                  \
+      "seconds without progress after which a connection says what it waits for; 0 never")         \
+    X(NOFILE, "HOLMES_NOFILE", CHOICE, "raise", 0, 0, "raise|keep",                                \
+      "raise the soft descriptor limit to the hard one, or keep it")                               \
+    X(STATS, "HOLMES_STATS", STRING, NULL, 0, 0, NULL,                                             \
+      "file for the counters of every connection as JSON; %h host, %p process id")                 \
+    X(LIBFABRIC, "HOLMES_LIBFABRIC", STRING, "libfabric.so.1", 0, 0, NULL,                         \
+      "libfabric to open")                                                                         \
+    X(NET_NAME, "HOLMES_NET_NAME", STRING, "Holmes", 0, 0, NULL,                                   \
+      "name the plugin shows NCCL (Megatron-LM accepts only IB or Socket as net_name)")            \
+    X(NCCL_SOCKET_IFNAME, "NCCL_SOCKET_IFNAME", STRING, NULL, 0, 0, NULL,                          \
+      "[^][=]name[,name...]: interfaces by prefix, = exact, ^ excluded")                           \
+    X(NCCL_SOCKET_FAMILY, "NCCL_SOCKET_FAMILY", STRING, NULL, 0, 0, NULL, "AF_INET or AF_INET6")   \
+    X(NCCL_COMM_ID, "NCCL_COMM_ID", STRING, NULL, 0, 0, NULL,                                      \
+      "NCCL's root address; a hint for the interface")                                             \
+    X(NCCL_IB_DISABLE, "NCCL_IB_DISABLE", INT, "0", 0, 1, NULL, "1: no RDMA")
+
+enum holmes_env_id {
+#define X(id, name, type, dflt, min, max, choices, help) HOLMES_ENV_##id,
+    HOLMES_ENV_TABLE(X)
+#undef X
+        HOLMES_ENV_COUNT
+};
+
+struct holmes_env_var {
+    const char *name;
+    enum holmes_env_type type;
+    const char *dflt; /* NULL: unset */
+    int64_t min, max;
+    const char *choices;
+    const char *help;
+};
+extern const struct holmes_env_var holmes_env_vars[HOLMES_ENV_COUNT];
+
+/* Checks every variable of the table that is set, and that no unknown HOLMES_* variable is.
+ * Returns 0, or -EINVAL with a sentence in `why` that names variable, value and what is right. */
+int holmes_env_check(char *why, size_t why_len);
+
+/* The value, or the default. A HOLMES_ENV_INT that does not fit gives the default: call
+ * holmes_env_check first. The string lives as long as the environment is not changed. */
+int64_t holmes_env_int(enum holmes_env_id id);
+const char *holmes_env_string(enum holmes_env_id id);
+
+/* "low-high" into two ports. Returns 0, -ENOENT when unset, -EINVAL when malformed. */
+int holmes_env_range(enum holmes_env_id id, uint16_t *low, uint16_t *high);
+
+#endif

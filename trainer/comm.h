@@ -1,0 +1,71 @@
+/* Collective operations of one communicator on host memory, asynchronous with a handle.
+ *
+ * A communicator is a group of ranks. Backends fill struct holmes_comm_ops: `net` (rings over any
+ * NCCL net plugin), `loopback` (a group of one). Calls on one communicator come from one thread
+ * at a time and must be issued in the same order on all of its ranks (send/recv pairs: in the same
+ * order on both ends of the pair).
+ *
+ * Errors are 0 or a negative errno; the first error of a communicator is sticky, is logged once
+ * where it arose, and every outstanding handle completes with it.
+ */
+#ifndef HOLMES_COMM_H
+#define HOLMES_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum holmes_dtype { HOLMES_FLOAT32, HOLMES_BFLOAT16 };
+static inline size_t holmes_dtype_size(enum holmes_dtype t)
+{
+    return t == HOLMES_FLOAT32 ? 4 : 2;
+}
+
+struct holmes_comm;
+struct holmes_op; /* one operation under way */
+
+struct holmes_comm_traffic {
+    uint64_t bytes_sent, bytes_received;       /* payload handed to the network */
+    uint64_t messages_sent, messages_received; /* network messages */
+};
+
+struct holmes_comm_ops {
+    const char *name;
+    /* Each starts an operation and returns 0 with a handle in *op, which holmes_comm_wait frees.
+     * Buffers belong to the communicator until then. counts are elements. Sums are made in float32
+     * for both types; the result is the same on every rank, bit for bit. */
+    int (*all_reduce)(struct holmes_comm *c, const void *in, void *out, size_t count,
+                      enum holmes_dtype t, struct holmes_op **op); /* in == out allowed */
+    /* in: size*count elements; out: this rank's block of count (may be in + rank*count). */
+    int (*reduce_scatter)(struct holmes_comm *c, const void *in, void *out, size_t count,
+                          enum holmes_dtype t, struct holmes_op **op);
+    /* in: count elements (may be out + rank*count); out: size*count. */
+    int (*all_gather)(struct holmes_comm *c, const void *in, void *out, size_t count,
+                      enum holmes_dtype t, struct holmes_op **op);
+    int (*broadcast)(struct holmes_comm *c, void *buf, size_t count, enum holmes_dtype t, int root,
+                     struct holmes_op **op);
+    int (*send)(struct holmes_comm *c, const void *buf, size_t bytes, int peer,
+                struct holmes_op **op);
+    /* The peer must send exactly `bytes`. */
+    int (*recv)(struct holmes_comm *c, void *buf, size_t bytes, int peer, struct holmes_op **op);
+    int (*barrier)(struct holmes_comm *c, struct holmes_op **op);
+
+    int (*test)(struct holmes_op *op, bool *done);        /* does not free */
+    int (*wait)(struct holmes_op *op, int timeout_ms);    /* frees; -ETIMEDOUT does not free;
+                                                             timeout_ms < 0: the communicator's own
+                                                             deadline */
+    /* Traffic with rank `peer` of this communicator so far. */
+    void (*traffic)(struct holmes_comm *c, int peer, struct holmes_comm_traffic *out);
+    void (*destroy)(struct holmes_comm *c);
+};
+
+struct holmes_comm {
+    const struct holmes_comm_ops *ops;
+    int rank, size;
+    char kind[16]; /* "dp", "pp", "embed", "world": what its bytes are counted as */
+};
+
+/* A group of one: copies. */
+int holmes_comm_loopback_create(const char *kind, struct holmes_comm **out);
+
+#endif

@@ -1,0 +1,126 @@
+/* What a wire must do: the seam between the message protocol and ibverbs, libfabric, or a test.
+ *
+ * A driver is one const table. All functions return 0 or a negative errno, translated from the
+ * library's own customs at the call, and none blocks. Objects of a NIC may be used from several
+ * threads; one cq and its lanes are used by one thread at a time (the connection's lock).
+ *
+ * Raising a lane takes both ends, over the handshake socket of the connection:
+ *
+ *     connecting end                              accepting end
+ *     lane_create(role=CONNECT) -> blob   <--->   lane_create(role=ACCEPT) -> blob
+ *     lane_connect(peer's blob)                   lane_connect(peer's blob)
+ *     lane_poll == 0: up                          lane_poll == 0: up
+ *
+ * A blob is what the peer must know: QP number and GID for verbs; passive endpoint address and a
+ * secret to quote for libfabric. It came over an authenticated socket but is still foreign bytes.
+ */
+#ifndef HOLMES_DRIVER_H
+#define HOLMES_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nic.h"
+
+#define HOLMES_LANE_BLOB_MAX 96 /* bytes */
+
+struct wire_nic;
+struct wire_cq;
+struct wire_lane;
+
+/* Memory that the peer may write into, or that writes may start from. */
+struct wire_mr {
+    uint64_t key;  /* to be quoted by the peer, together with an address inside */
+    uint64_t base; /* what the peer must use as address of the first byte (0 where the wire counts
+                      offsets, the virtual address elsewhere) */
+    void *desc;    /* local descriptor for the driver's own use */
+    void *priv;
+};
+
+enum wire_role { WIRE_CONNECT, WIRE_ACCEPT };
+
+enum wire_event_type {
+    WIRE_WRITE_DONE, /* a write posted with a context left our hands (this is not delivery) */
+    WIRE_IMM,        /* a peer's write with immediate data arrived, and all bytes that the same
+                        lane carried before it */
+    WIRE_ERROR,      /* a write failed (`context`, or NULL when the wire does not say which) */
+};
+
+struct wire_event {
+    enum wire_event_type type;
+    int error;               /* negative errno of WIRE_ERROR */
+    uint32_t imm;            /* of WIRE_IMM */
+    void *context;           /* of WIRE_WRITE_DONE, WIRE_ERROR */
+};
+
+#define WIRE_NO_IMM   0u
+#define WIRE_WITH_IMM 1u /* deliver `imm` to the peer's cq after the bytes */
+#define WIRE_INLINE   2u /* bytes are copied before post returns; no completion; len <= inline_max;
+                            `mr` is not used */
+
+struct wire_write {
+    const void *buf;
+    size_t len; /* 0 is allowed with WIRE_WITH_IMM */
+    const struct wire_mr *mr;
+    uint64_t remote_addr; /* wire_mr.base of the peer + offset */
+    uint64_t remote_key;
+    uint32_t imm;
+    unsigned flags;
+    void *context; /* of the WIRE_WRITE_DONE; ignored with WIRE_INLINE */
+};
+
+struct wire_limits {
+    size_t max_write;  /* bytes in one write */
+    size_t inline_max; /* bytes of a WIRE_INLINE write; at least 64 */
+};
+
+struct wire_ops {
+    const char *name; /* "tcp", "verbs" */
+
+    /* Opens the library behind the wire, once; later calls return the first result. On failure a
+     * sentence goes to `why`. Changes no signal disposition of the process. */
+    int (*load)(char *why, size_t why_len);
+
+    /* `listen_port`: 0 or the first port of [listen_port, listen_port_end] that is free is taken
+     * for incoming lanes on the NIC's address nic->addrs[0]. -EADDRINUSE when none is. */
+    int (*nic_open)(const struct holmes_nic *nic, uint16_t listen_port, uint16_t listen_port_end,
+                    struct wire_nic **out);
+    void (*nic_close)(struct wire_nic *wn); /* all its lanes, cqs and mrs are closed before */
+    void (*nic_limits)(const struct wire_nic *wn, struct wire_limits *out);
+
+    /* Connection events of all lanes of this NIC: lanes coming up, peers gone. Cheap enough for
+     * every poll of a connect, to be rate-limited in the data path. */
+    void (*nic_progress)(struct wire_nic *wn);
+
+    int (*mr_reg)(struct wire_nic *wn, void *addr, size_t len, struct wire_mr *out);
+    void (*mr_dereg)(struct wire_nic *wn, struct wire_mr *mr);
+
+    int (*cq_open)(struct wire_nic *wn, struct wire_cq **out);
+    void (*cq_close)(struct wire_cq *cq);
+    /* Drives all lanes of the cq and returns the number of events stored, at most `max`; negative
+     * only when the cq itself is broken. */
+    int (*cq_poll)(struct wire_cq *cq, struct wire_event *events, int max);
+
+    /* `blob` has HOLMES_LANE_BLOB_MAX bytes. */
+    int (*lane_create)(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role, void *blob,
+                       size_t *blob_len, struct wire_lane **out);
+    int (*lane_connect)(struct wire_lane *lane, const void *blob, size_t blob_len);
+    /* 0 up, -EAGAIN rising, else the lane's first error (sticky: -ECONNRESET when the peer closed
+     * it). Reads a field; nic_progress and cq_poll change it. */
+    int (*lane_poll)(struct wire_lane *lane);
+    /* -EAGAIN: no room now, nothing was posted. */
+    int (*lane_post)(struct wire_lane *lane, const struct wire_write *w);
+    /* Afterwards nothing of this lane lands and none of its contexts is reported any more. NULL is
+     * fine. */
+    void (*lane_close)(struct wire_lane *lane);
+};
+
+/* libfabric, provider tcp. */
+extern const struct wire_ops holmes_wire_ofi;
+
+/* The wires of this build in order of preference, NULL-terminated. Tests put a wrapper in front
+ * with holmes_wires_override(NULL restores). */
+const struct wire_ops *const *holmes_wires(void);
+void holmes_wires_override(const struct wire_ops *const *wires);
+
+#endif

@@ -1,0 +1,107 @@
+/* Connections that move messages between two processes over whatever wire the two NICs share.
+ *
+ * One struct holmes_transport per process holds the NICs, the shared listener and the drivers. A
+ * struct holmes_conn is one direction: messages go from the end that connected to the end that
+ * accepted. Matching, sizes and completion follow the contract of NCCL's net plugins.
+ *
+ * Errors are 0 or a negative errno. -EAGAIN is the only "not yet": nothing was taken, call again.
+ * A connection fails once, keeps its first error and returns it ever after; its requests complete
+ * with that error. No call blocks. Every call may come from any thread; calls on one connection
+ * are serialised by a lock of that connection.
+ */
+#ifndef HOLMES_TRANSPORT_H
+#define HOLMES_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nic.h"
+
+#define HOLMES_HANDLE_SIZE 128 /* bytes: NCCL_NET_HANDLE_MAXSIZE */
+#define HOLMES_MAX_REQUESTS 32 /* receive groups outstanding per connection */
+#define HOLMES_MAX_GROUP 8     /* buffers in one grouped receive */
+#define HOLMES_MAX_LANES 8
+
+struct holmes_transport;
+struct holmes_listen;
+struct holmes_conn;
+struct holmes_request;
+struct holmes_mr;
+
+/* Opens the wires and one listener on the given NICs (copied). Fails with -EINVAL for a bad
+ * HOLMES_* value, -ELIBACC when no wire's library can be opened, -EADDRINUSE when
+ * HOLMES_PORT_RANGE is exhausted, each after one log line that says so. Several transports may
+ * exist in a process. */
+int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct holmes_transport **out);
+
+/* Closes whatever is left open, writes HOLMES_STATS, frees all. NULL is fine. No other call may be
+ * running. */
+void holmes_transport_destroy(struct holmes_transport *t);
+
+/* Closes listens and half-made connections of `owner` that nobody took: what an aborted
+ * communicator leaves behind. */
+void holmes_transport_reap(struct holmes_transport *t, const void *owner);
+
+/* Writes a handle that any process may give to holmes_connect, wherever the listener's addresses
+ * reach. `handle` has HOLMES_HANDLE_SIZE bytes and no alignment. */
+int holmes_listen(struct holmes_transport *t, const void *owner, int nic, void *handle,
+                  struct holmes_listen **out);
+void holmes_listen_close(struct holmes_listen *l);
+
+/* Polled until it returns 0 (connection in *out) or an error. The state between calls lives in
+ * `handle`: call with the same buffer. Errors: -EPROTO a handle or peer that is not ours,
+ * -ECONNREFUSED, -ETIMEDOUT after HOLMES_CONNECT_TIMEOUT, or what the wire says. */
+int holmes_connect(struct holmes_transport *t, const void *owner, int nic, void *handle,
+                   struct holmes_conn **out);
+
+/* Polled likewise. The connection does not depend on the listen object afterwards. Strangers on
+ * the listener cost one log line each and never make it fail. */
+int holmes_accept(struct holmes_listen *l, struct holmes_conn **out);
+
+/* Cancels what is outstanding, waits for nobody. After it returns nothing lands in any buffer of
+ * this connection. NULL is fine. */
+void holmes_conn_close(struct holmes_conn *c);
+
+/* Registers [addr, addr+len) of host memory. The same range registered again gives the same
+ * handle; each is given back once. len 0 is -EINVAL. */
+int holmes_mr_reg(struct holmes_conn *c, void *addr, size_t len, struct holmes_mr **out);
+/* After it returns nothing lands in the range through this connection: outstanding requests of `c`
+ * on it fail the connection with -ECANCELED. NULL is fine. */
+int holmes_mr_dereg(struct holmes_conn *c, struct holmes_mr *mr);
+
+/* Starts a send of `len` bytes (0 is a message too; `mr` may then be NULL). -EAGAIN: the peer has
+ * no matching receive yet, or all requests are out. -EMSGSIZE: larger than the matching receive;
+ * the connection fails on both ends. The buffer belongs to the transport until holmes_test says
+ * done, which means that the peer has all of it. */
+int holmes_isend(struct holmes_conn *c, const void *buf, size_t len, int tag, struct holmes_mr *mr,
+                 struct holmes_request **out);
+
+/* Posts a group of `n` receive buffers, each of at most lens[i] bytes; sends fill the group by tag
+ * before the next group is looked at. Arrays are copied. */
+int holmes_irecv(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
+                 const int *tags, struct holmes_mr *const *mrs, struct holmes_request **out);
+
+/* Drives the connection. When *done is set the request is gone; `lens` (NULL is fine) then has the
+ * true size of each of its messages: one for a send, n for a receive. On an error the request is
+ * gone as well. */
+int holmes_test(struct holmes_request *r, bool *done, size_t *lens);
+
+/* What a connection did; a snapshot. */
+struct holmes_conn_stats {
+    uint64_t id;             /* unique in the process */
+    bool sending;            /* connected (true) or accepted */
+    char local[64], peer[64]; /* "eth0 10.0.0.1" and peer's address */
+    char wire[16];           /* "tcp" */
+    char reason[64];
+    int lanes;
+    uint64_t messages, bytes; /* completed payload */
+    uint64_t retries;
+};
+void holmes_conn_get_stats(struct holmes_conn *c, struct holmes_conn_stats *out);
+
+/* Number of NICs, and NIC `i`; pointers live as long as the transport. */
+int holmes_transport_nics(const struct holmes_transport *t);
+const struct holmes_nic *holmes_transport_nic(const struct holmes_transport *t, int i);
+
+#endif
