@@ -8,8 +8,10 @@
 
 struct holmes_dataloader;
 
-/* Maps the file. The last `heldout_fraction` of it is never given by holmes_dataloader_train.
- * -EINVAL with a sentence when the file is shorter than it must be. */
+/* Maps the file, which must not shrink while it is open. The last `heldout_fraction` of it, in
+ * [0, 1), is never given by holmes_dataloader_train. On failure `why` has a sentence: -EINVAL when
+ * the file is shorter than it must be (both parts hold at least one sequence and its last target)
+ * or no regular file, else the errno of opening it. */
 int holmes_dataloader_open(const char *path, int seq_len, double heldout_fraction, uint64_t seed,
                            struct holmes_dataloader **out, char *why, size_t why_len);
 void holmes_dataloader_close(struct holmes_dataloader *d);
@@ -23,7 +25,8 @@ int holmes_dataloader_heldout_count(const struct holmes_dataloader *d);
 void holmes_dataloader_heldout(struct holmes_dataloader *d, int first, int n, int32_t *tokens,
                                int32_t *targets);
 /* Entropy of single bytes of the held-out part under the training part's byte frequencies (add-one
- * smoothed), nats per byte: what a model that knows only the unigrams would lose. */
+ * smoothed), nats per byte: what a model that knows only the unigrams would lose. NAN when nothing
+ * is held out. Reads the whole file. */
 double holmes_dataloader_unigram_nats(const struct holmes_dataloader *d);
 uint64_t holmes_dataloader_bytes(const struct holmes_dataloader *d);
 

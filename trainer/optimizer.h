@@ -11,7 +11,8 @@ struct holmes_adamw {
 
 struct holmes_optimizer;
 
-/* For elements [first, first+count) of the stage's arrays; holds m and v for these only. */
+/* For elements [first, first+count) of the stage's arrays; holds m and v for these only. The
+ * stage must outlive the optimizer. -EINVAL for a range or a constant that is out of bounds. */
 int holmes_optimizer_create(struct holmes_stage *s, const struct holmes_adamw *hp, size_t first,
                             size_t count, struct holmes_optimizer **out);
 /* Step `t` counts from 1. Gradients are multiplied by grad_scale first (clipping, averaging). */

@@ -1,0 +1,102 @@
+/* What the files of the cpu table share: how a loop is cut over threads, how a function is built
+ * for several instruction sets, and an exponential that vectorises. */
+#ifndef HOLMES_KERNELS_CPU_H
+#define HOLMES_KERNELS_CPU_H
+
+#include "kernels.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+/* Built once for any CPU of the family and once for AVX2; the loader picks. The attribute does not
+ * reach the functions OpenMP makes of parallel regions, so vector loops live in functions of their
+ * own, called from those. */
+#ifdef HOLMES_TARGET_CLONES
+#define CPU_CLONES __attribute__((noinline, target_clones("arch=haswell", "default")))
+#else
+#define CPU_CLONES __attribute__((noinline))
+#endif
+
+/* Threads worth starting for a loop of `work` elements or so. */
+int holmes_cpu_threads_for(size_t work);
+
+struct cpu_range {
+    size_t first, count;
+};
+
+/* The calling thread's share of [0, n) in the enclosing parallel region, cut at multiples of
+ * `align`; all of it outside of one, or without OpenMP. */
+static inline struct cpu_range cpu_my_range(size_t n, size_t align)
+{
+#ifdef _OPENMP
+    const size_t threads = (size_t)omp_get_num_threads(), me = (size_t)omp_get_thread_num();
+#else
+    const size_t threads = 1, me = 0;
+#endif
+    const size_t blocks = (n + align - 1) / align;
+    size_t first = blocks * me / threads * align;
+    size_t end = blocks * (me + 1) / threads * align;
+
+    end = end < n ? end : n;
+    first = first < end ? first : end;
+    return (struct cpu_range){first, end - first};
+}
+
+/* e^x for float, within 2 units in the last place for |x| <= 87 and e^-87 below: 2^k e^r with
+ * |r| <= ln(2)/2 and the Taylor polynomial for e^r, whose first term left out is below 6e-9. */
+static inline float cpu_exp(float x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    const float clamped = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+    const float k = (clamped * 1.44269504f + magic) - magic;
+    const float r = (clamped - k * 0.693359375f) + k * 2.12194440e-4f; /* ln 2 in two parts */
+    const float p =
+        1 + r * (1 + r * (1.0f / 2 +
+                          r * (1.0f / 6 +
+                               r * (1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r / 5040))))));
+    const uint32_t bits = ((uint32_t)(int32_t)k + 127u) << 23;
+    float power;
+
+    memcpy(&power, &bits, sizeof power);
+    return p * power;
+}
+
+/* Defined one file per layer, put into the table by cpu.c. */
+void holmes_cpu_matmul_forward(float *out, const float *in, const float *weight, const float *bias,
+                               int N, int C, int OC);
+void holmes_cpu_matmul_backward(float *din, float *dweight, float *dbias, const float *dout,
+                                const float *in, const float *weight, int N, int C, int OC);
+void holmes_cpu_attention_forward(float *out, float *probs, const float *qkv, int B, int T, int C,
+                                  int H);
+void holmes_cpu_attention_backward(float *dqkv, float *dprobs, const float *dout,
+                                   const float *probs, const float *qkv, int B, int T, int C,
+                                   int H);
+void holmes_cpu_layernorm_forward(float *out, float *mean, float *rstd, const float *in,
+                                  const float *weight, const float *bias, int N, int C);
+void holmes_cpu_layernorm_backward(float *din, float *dweight, float *dbias, const float *dout,
+                                   const float *in, const float *mean, const float *rstd,
+                                   const float *weight, int N, int C);
+double holmes_cpu_xent_forward(float *probs, const float *logits, const int32_t *targets, int N,
+                               int V);
+void holmes_cpu_xent_backward(float *dlogits, const float *probs, const int32_t *targets,
+                              float scale, int N, int V);
+void holmes_cpu_embedding_forward(float *out, const int32_t *tokens, const float *wte,
+                                  const float *wpe, int B, int T, int C);
+void holmes_cpu_embedding_backward(float *dwte, float *dwpe, const float *dout,
+                                   const int32_t *tokens, int B, int T, int C);
+void holmes_cpu_gelu_forward(float *out, const float *in, size_t n);
+void holmes_cpu_gelu_backward(float *din, const float *dout, const float *in, size_t n);
+void holmes_cpu_residual_forward(float *out, const float *a, const float *b, size_t n);
+void holmes_cpu_adamw(float *w, float *m, float *v, const float *g, size_t n,
+                      const struct holmes_adamw_step *step);
+double holmes_cpu_sum_squares(const float *x, size_t n);
+
+/* p = softmax(scale x) over n elements; x may be p. Returns the log of the sum of e^(scale x). */
+double holmes_cpu_softmax(float *p, const float *x, float scale, size_t n);
+
+#endif

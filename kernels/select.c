@@ -1,0 +1,55 @@
+/* Finds a table by name, and holds the memory calls of the tables that run on the host. Another
+ * table (cuda) is one more entry of `backends`. */
+#include "backends.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Fastest first. */
+static const struct holmes_kernels *const backends[] = {&holmes_kernels_cpu, &holmes_kernels_ref};
+
+static int kernel_threads = 1;
+
+const struct holmes_kernels *holmes_kernels_find(const char *name)
+{
+    /* OpenBLAS would start with a thread per core. */
+    holmes_kernels_cpu_set_threads(kernel_threads);
+    if (!name)
+        return backends[0];
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++)
+        if (strcmp(backends[i]->name, name) == 0)
+            return backends[i];
+    return NULL;
+}
+
+const char *holmes_kernels_names(void)
+{
+    return "cpu, ref";
+}
+
+void holmes_kernels_set_threads(int threads)
+{
+    kernel_threads = threads < 1 ? 1 : threads;
+    holmes_kernels_cpu_set_threads(kernel_threads);
+}
+
+void *holmes_host_alloc(size_t bytes)
+{
+    const size_t align = 64;
+    void *p;
+
+    if (bytes > SIZE_MAX - align || posix_memalign(&p, align, bytes > 0 ? bytes : align) != 0)
+        return NULL;
+    memset(p, 0, bytes);
+    return p;
+}
+
+void holmes_host_zero(void *p, size_t bytes)
+{
+    memset(p, 0, bytes);
+}
+
+void holmes_host_copy(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
