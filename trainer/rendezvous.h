@@ -19,6 +19,10 @@ struct holmes_rdv;
 int holmes_rdv_serve(const char *host, uint16_t port, const char *secret, int nranks,
                      struct holmes_rdv_server **out);
 uint16_t holmes_rdv_port(const struct holmes_rdv_server *s);
+/* Waits until all ranks have left (0) or the job is aborted and all connections are gone
+ * (-ECONNABORTED); -ETIMEDOUT, timeout_ms < 0 waits for ever. What hosts the service calls it before
+ * stop, so that no rank loses an answer under way. */
+int holmes_rdv_server_wait(struct holmes_rdv_server *s, int timeout_ms);
 void holmes_rdv_stop(struct holmes_rdv_server *s); /* ends its thread; NULL is fine */
 
 /* Retries a refused connection until timeout_ms. */
