@@ -1,0 +1,141 @@
+#include "wire_pair.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+
+#include "clock.h"
+
+struct holmes_nic loopback_nic(void)
+{
+    struct holmes_nic nic = {.name = "lo", .ifname = "lo", .numa_node = -1, .naddrs = 1};
+
+    nic.addrs[0].in.sin_family = AF_INET;
+    nic.addrs[0].in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    nic.addrs[0].prefix_len = 8;
+    return nic;
+}
+
+void end_open(struct wire_end *e, const struct wire_ops *ops)
+{
+    struct holmes_nic nic = loopback_nic();
+    char why[512] = "";
+
+    memset(e, 0, sizeof *e);
+    e->ops = ops;
+    cr_assert_eq(ops->load(why, sizeof why), 0, "%s", why);
+    cr_assert_eq(ops->nic_open(&nic, 0, 0, &e->wn), 0);
+    cr_assert_eq(ops->cq_open(e->wn, &e->cq), 0);
+}
+
+void end_close(struct wire_end *e)
+{
+    for (int i = 0; i < e->nlanes; i++)
+        e->ops->lane_close(e->lanes[i]);
+    e->ops->cq_close(e->cq);
+    e->ops->nic_close(e->wn);
+    memset(e, 0, sizeof *e);
+}
+
+int lane_wait(struct wire_end *e, struct wire_end *other, struct wire_lane *lane, int timeout_ms)
+{
+    uint64_t deadline = holmes_deadline_ms((uint64_t)timeout_ms);
+    int rc = -EAGAIN;
+
+    while (rc == -EAGAIN && !holmes_deadline_passed(deadline)) {
+        e->ops->nic_progress(e->wn);
+        if (other)
+            other->ops->nic_progress(other->wn);
+        rc = e->ops->lane_poll(lane);
+    }
+    return rc == -EAGAIN ? -ETIMEDOUT : rc;
+}
+
+void pair_raise(struct wire_pair *p)
+{
+    uint8_t from_blob[HOLMES_LANE_BLOB_MAX], to_blob[HOLMES_LANE_BLOB_MAX];
+    size_t from_len, to_len;
+    int i = p->from.nlanes;
+
+    cr_assert_lt(i, PAIR_LANES_MAX);
+    cr_assert_eq(p->from.ops->lane_create(p->from.wn, p->from.cq, WIRE_CONNECT, from_blob,
+                                          &from_len, &p->from.lanes[i]),
+                 0);
+    cr_assert_eq(
+        p->to.ops->lane_create(p->to.wn, p->to.cq, WIRE_ACCEPT, to_blob, &to_len, &p->to.lanes[i]),
+        0);
+    p->from.nlanes = p->to.nlanes = i + 1;
+    cr_assert_eq(p->from.ops->lane_connect(p->from.lanes[i], to_blob, to_len), 0);
+    cr_assert_eq(p->to.ops->lane_connect(p->to.lanes[i], from_blob, from_len), 0);
+    cr_assert_eq(lane_wait(&p->from, &p->to, p->from.lanes[i], PAIR_TIMEOUT_MS), 0);
+    cr_assert_eq(lane_wait(&p->to, &p->from, p->to.lanes[i], PAIR_TIMEOUT_MS), 0);
+}
+
+void pair_open(struct wire_pair *p, const struct wire_ops *ops, int nlanes)
+{
+    end_open(&p->from, ops);
+    end_open(&p->to, ops);
+    for (int i = 0; i < nlanes; i++)
+        pair_raise(p);
+}
+
+void pair_close(struct wire_pair *p)
+{
+    end_close(&p->from);
+    end_close(&p->to);
+}
+
+void end_drive(struct wire_end *e)
+{
+    struct wire_event got[16];
+    int n;
+
+    if (!e)
+        return;
+    n = e->ops->cq_poll(e->cq, got, 16);
+    cr_assert_geq(n, 0, "cq_poll: %s", strerror(-n));
+    cr_assert_leq(e->count + (unsigned)n, PAIR_EVENTS_MAX, "the test lets events pile up");
+    for (int i = 0; i < n; i++)
+        e->events[(e->first + e->count++) % PAIR_EVENTS_MAX] = got[i];
+}
+
+bool end_wait_event(struct wire_end *e, struct wire_end *other, struct wire_event *out)
+{
+    uint64_t deadline = holmes_deadline_ms(PAIR_TIMEOUT_MS);
+
+    while (e->count == 0 && !holmes_deadline_passed(deadline)) {
+        end_drive(e);
+        end_drive(other);
+    }
+    if (e->count == 0)
+        return false;
+    *out = e->events[e->first++ % PAIR_EVENTS_MAX];
+    e->count--;
+    return true;
+}
+
+void end_post(struct wire_end *e, struct wire_end *other, int lane, const struct wire_write *w)
+{
+    uint64_t deadline = holmes_deadline_ms(PAIR_TIMEOUT_MS);
+    int rc;
+
+    do {
+        rc = e->ops->lane_post(e->lanes[lane], w);
+        if (rc == -EAGAIN)
+            end_drive(other);
+    } while (rc == -EAGAIN && !holmes_deadline_passed(deadline));
+    cr_assert_eq(rc, 0, "lane_post: %s", strerror(-rc));
+}
+
+int open_descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int n = -1; /* the directory's own */
+
+    cr_assert_not_null(dir);
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir))
+        n += e->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}

@@ -1,0 +1,161 @@
+/* Silent strangers on the passive endpoint. The provider accepts every TCP connection and waits
+ * without limit for its connect request; it neither tells us of such connections nor ends them, and
+ * forgets them, descriptor and all, when the endpoint closes. So they are looked for among this
+ * process's own descriptors (local address of the passive endpoint, peer of no lane) and shut down,
+ * upon which the provider reads end of file and closes them itself.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "clock.h"
+#include "log.h"
+#include "ofi.h"
+
+#define SWEEP_INTERVAL_MS 2000
+#define SILENCE_LIMIT_MS  60000 /* a true peer sends its request as soon as it polls its connect */
+
+enum fd_kind { FD_OTHER, FD_LISTENER, FD_STREAM };
+
+static bool addr_equal(const struct holmes_addr *a, const struct holmes_addr *b)
+{
+    if (a->sa.sa_family != b->sa.sa_family)
+        return false;
+    if (a->sa.sa_family == AF_INET6)
+        return a->in6.sin6_port == b->in6.sin6_port &&
+               memcmp(&a->in6.sin6_addr, &b->in6.sin6_addr, sizeof a->in6.sin6_addr) == 0;
+    return a->in.sin_port == b->in.sin_port && a->in.sin_addr.s_addr == b->in.sin_addr.s_addr;
+}
+
+/* `peer` is zeroed when the stream is already dead and has none. */
+static enum fd_kind fd_classify(const struct wire_nic *wn, int fd, struct holmes_addr *peer)
+{
+    struct holmes_addr local = {0};
+    socklen_t len = sizeof local;
+    int listening = 0;
+
+    if (getsockname(fd, &local.sa, &len) != 0 || !addr_equal(&local, &wn->listen))
+        return FD_OTHER;
+    len = sizeof listening;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) == 0 && listening)
+        return FD_LISTENER;
+    memset(peer, 0, sizeof *peer);
+    len = sizeof *peer;
+    getpeername(fd, &peer->sa, &len);
+    return FD_STREAM;
+}
+
+static bool is_lane(struct wire_nic *wn, const struct holmes_addr *peer)
+{
+    holmes_list_each(lane, tmp, &wn->lanes, struct wire_lane, node)
+    {
+        if (lane->ep && lane->role == WIRE_ACCEPT && addr_equal(&lane->peer, peer))
+            return true;
+    }
+    return false;
+}
+
+static void stranger_drop(struct wire_nic *wn, struct ofi_stranger *s, const char *reason)
+{
+    if (s->dropped)
+        return;
+    holmes_warn(NET, "nic %s: a silent connection to port %u is dropped: %s", wn->nic.name,
+                ntohs(wn->listen.in.sin_port), reason);
+    shutdown(s->fd, SHUT_RDWR);
+    s->dropped = true;
+}
+
+/* The list is in order of arrival; the oldest makes room. */
+static void stranger_see(struct wire_nic *wn, int fd, const struct holmes_addr *peer, uint64_t now)
+{
+    const int cap = sizeof wn->strangers / sizeof *wn->strangers;
+
+    for (int i = 0; i < wn->nstrangers; i++) {
+        struct ofi_stranger *s = &wn->strangers[i];
+
+        if (s->fd == fd && (s->dropped || addr_equal(&s->peer, peer))) {
+            s->seen = true;
+            return;
+        }
+    }
+    if (wn->nstrangers == cap) {
+        stranger_drop(wn, &wn->strangers[0], "too many");
+        memmove(wn->strangers, wn->strangers + 1, (size_t)(cap - 1) * sizeof *wn->strangers);
+        wn->nstrangers--;
+    }
+    wn->strangers[wn->nstrangers++] =
+        (struct ofi_stranger){.fd = fd, .peer = *peer, .since_ns = now, .seen = true};
+}
+
+static void strangers_forget_unseen(struct wire_nic *wn)
+{
+    int kept = 0;
+
+    for (int i = 0; i < wn->nstrangers; i++) {
+        if (wn->strangers[i].seen)
+            wn->strangers[kept++] = wn->strangers[i];
+    }
+    wn->nstrangers = kept;
+}
+
+static int look_through_fds(struct wire_nic *wn, uint64_t now, bool stop_listening)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int streams = 0;
+
+    if (!dir)
+        return 0;
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
+        struct holmes_addr peer;
+        char *end;
+        int fd = (int)strtol(e->d_name, &end, 10);
+
+        if (*end != '\0' || end == e->d_name)
+            continue;
+        switch (fd_classify(wn, fd, &peer)) {
+        case FD_LISTENER:
+            if (stop_listening)
+                shutdown(fd, SHUT_RDWR);
+            break;
+        case FD_STREAM:
+            if (is_lane(wn, &peer))
+                break;
+            streams++;
+            if (peer.sa.sa_family != AF_UNSPEC || stop_listening)
+                stranger_see(wn, fd, &peer, now);
+            break;
+        case FD_OTHER:
+            break;
+        }
+    }
+    closedir(dir);
+    return streams;
+}
+
+int holmes_ofi_sweep(struct wire_nic *wn, bool all)
+{
+    uint64_t now = holmes_now_ns();
+    int streams;
+
+    if (!all && now < wn->next_sweep_ns)
+        return 0;
+    wn->next_sweep_ns = now + SWEEP_INTERVAL_MS * 1000000ull;
+    for (int i = 0; i < wn->nstrangers; i++)
+        wn->strangers[i].seen = false;
+    streams = look_through_fds(wn, now, all);
+    strangers_forget_unseen(wn);
+
+    for (int i = 0; i < wn->nstrangers; i++) {
+        struct ofi_stranger *s = &wn->strangers[i];
+
+        if (all)
+            stranger_drop(wn, s, "closing");
+        else if (i < wn->nstrangers - OFI_STRANGERS_MAX)
+            stranger_drop(wn, s, "too many");
+        else if (now - s->since_ns > SILENCE_LIMIT_MS * 1000000ull)
+            stranger_drop(wn, s, "it said nothing for a minute");
+    }
+    return streams;
+}
