@@ -1,0 +1,97 @@
+/* The message protocol of a raised connection: posted, matched, in flight, done. docs/protocol.md
+ * draws the exchange. All functions are called with the connection's lock held. */
+#ifndef HOLMES_REQUEST_H
+#define HOLMES_REQUEST_H
+
+#include "lane.h"
+#include "list.h"
+#include "mr.h"
+#include "pool.h"
+#include "proto.h"
+
+enum request_kind { REQUEST_FREE, REQUEST_SEND, REQUEST_RECV };
+
+struct request_message {
+    const void *buf;
+    struct holmes_mr *mr;
+    size_t posted; /* bytes offered: what the send has, or the receive takes */
+    size_t len;    /* true size; set when a receive is done */
+    int tag;
+};
+
+struct holmes_request {
+    struct holmes_conn *conn;
+    struct holmes_list link; /* request_queue.pushing while pieces or slots wait to be posted */
+    enum request_kind kind;
+    uint64_t seq; /* of the first message */
+    uint64_t started_ns;
+    int n;
+    struct request_message msg[HOLMES_MAX_GROUP];
+    union {
+        struct {
+            uint64_t remote_addr, remote_key;
+            enum proto_imm_mode mode;
+            struct lane_part parts[HOLMES_MAX_LANES];
+            int nparts, part; /* part: the one being posted */
+            size_t part_done; /* bytes of it posted */
+            bool record_posted;
+            int writes; /* posted, not yet reported */
+        } send;
+        struct {
+            int slots_posted; /* clear-to-sends written */
+        } recv;
+    };
+};
+
+/* A receive slot: the message `seq` that the peer may be sending. */
+struct recv_slot {
+    struct holmes_request *request; /* NULL: free */
+    int index;                      /* in the group */
+    uint64_t seq;
+    unsigned immediates;
+    bool done;
+};
+
+struct request_queue {
+    struct holmes_pool pool;
+    struct holmes_list pushing;
+    int outstanding;
+    uint64_t messages, bytes;
+    uint64_t moved_ns; /* when something last happened */
+    uint64_t stall_warned_ns;
+    uint64_t next_seq; /* sender: first message of the current group; receiver: next to post */
+    union {
+        struct {
+            uint64_t acked; /* messages the receiver has, without a gap */
+            int group_count; /* messages of the current group, 0: its slots have not come */
+            unsigned group_taken; /* bit by index */
+            uint64_t sent;  /* highest message number ever sent */
+        } send;
+        struct {
+            uint64_t completed; /* messages here, without a gap */
+            uint64_t acked;     /* of them, told to the peer */
+            struct recv_slot slots[PROTO_SLOTS];
+        } recv;
+    };
+};
+
+int request_queue_init(struct holmes_conn *c);
+void request_queue_fini(struct holmes_conn *c);
+
+/* Takes what the wire reports; 0 or a negative errno on which the connection must fail. */
+int request_poll(struct holmes_conn *c);
+/* Posts what waits for room: pieces of sends, clear-to-sends, acknowledgements. */
+int request_push(struct holmes_conn *c);
+
+int request_send(struct holmes_conn *c, const void *buf, size_t len, int tag, struct holmes_mr *mr,
+                 struct holmes_request **out);
+int request_recv(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
+                 const int *tags, struct holmes_mr *const *mrs, struct holmes_request **out);
+bool request_is_done(const struct holmes_request *r);
+void request_release(struct holmes_request *r);
+/* Whether an outstanding request uses the registration. */
+bool request_uses(const struct holmes_conn *c, const struct holmes_mr *mr);
+/* "send 17 to ..., 1048576 bytes" of the oldest outstanding request; false when there is none. */
+bool request_describe_oldest(const struct holmes_conn *c, uint64_t now_ns, char *buf, size_t len);
+
+#endif

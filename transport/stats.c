@@ -1,0 +1,119 @@
+#include "stats.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "log.h"
+
+void stats_add(struct stats *s, const struct holmes_conn_stats *conn)
+{
+    if (s->count == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 16;
+        struct holmes_conn_stats *grown = realloc(s->closed, cap * sizeof *grown);
+
+        if (!grown) {
+            holmes_warn(NET, "out of memory: counters of connection %llu are lost",
+                        (unsigned long long)conn->id);
+            return;
+        }
+        s->closed = grown;
+        s->cap = cap;
+    }
+    s->closed[s->count++] = *conn;
+}
+
+void stats_fini(struct stats *s)
+{
+    free(s->closed);
+    memset(s, 0, sizeof *s);
+}
+
+static int expand(const char *pattern, char *out, size_t cap)
+{
+    size_t n = 0;
+
+    for (const char *p = pattern; *p; p++) {
+        char piece[256] = {*p};
+
+        if (p[0] == '%' && p[1] == 'h') {
+            if (gethostname(piece, sizeof piece) != 0)
+                return -errno;
+            piece[sizeof piece - 1] = '\0';
+            p++;
+        } else if (p[0] == '%' && p[1] == 'p') {
+            snprintf(piece, sizeof piece, "%ld", (long)getpid());
+            p++;
+        }
+        if (n + strlen(piece) >= cap)
+            return -ENAMETOOLONG;
+        strcpy(out + n, piece);
+        n += strlen(piece);
+    }
+    return n > 0 ? 0 : -ENOENT;
+}
+
+static void write_string(FILE *f, const char *key, const char *value)
+{
+    fprintf(f, "\"%s\":\"", key);
+    for (; *value; value++) {
+        unsigned char c = (unsigned char)*value;
+
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(f, "\\u%04x", c);
+        else
+            fputc(c, f);
+    }
+    fputs("\",", f);
+}
+
+static void write_conn(FILE *f, const struct holmes_conn_stats *c)
+{
+    fprintf(f, "    {\"id\":%llu,\"direction\":\"%s\",", (unsigned long long)c->id,
+            c->sending ? "send" : "recv");
+    write_string(f, "local", c->local);
+    write_string(f, "peer", c->peer);
+    write_string(f, "wire", c->wire);
+    write_string(f, "reason", c->reason);
+    fprintf(f, "\"lanes\":%d,\"messages\":%llu,\"bytes\":%llu,\"retries\":%llu}", c->lanes,
+            (unsigned long long)c->messages, (unsigned long long)c->bytes,
+            (unsigned long long)c->retries);
+}
+
+int stats_write(const struct stats *s, const char *pattern)
+{
+    char path[1024], temp[1088];
+    int rc = expand(pattern, path, sizeof path);
+    FILE *f;
+
+    if (rc != 0)
+        goto out;
+    snprintf(temp, sizeof temp, "%s.%ld.tmp", path, (long)getpid());
+    f = fopen(temp, "we");
+    if (!f) {
+        rc = -errno;
+        goto out;
+    }
+    fputs("{\"version\":1,\"connections\":[\n", f);
+    for (size_t i = 0; i < s->count; i++) {
+        write_conn(f, &s->closed[i]);
+        fputs(i + 1 < s->count ? ",\n" : "\n", f);
+    }
+    fputs("]}\n", f);
+    if (ferror(f))
+        rc = -EIO;
+    if (fclose(f) != 0 && rc == 0)
+        rc = -errno;
+    if (rc == 0 && rename(temp, path) != 0)
+        rc = -errno;
+    if (rc != 0)
+        unlink(temp);
+out:
+    if (rc != 0)
+        holmes_warn(NET, "cannot write HOLMES_STATS=\"%s\": %s", pattern, holmes_strerror(rc));
+    return rc;
+}

@@ -1,0 +1,19 @@
+/* Counters of connections that were closed, kept for the report at the end (HOLMES_STATS). The
+ * owner locks. */
+#ifndef HOLMES_STATS_H
+#define HOLMES_STATS_H
+
+#include "transport.h"
+
+struct stats {
+    struct holmes_conn_stats *closed;
+    size_t count, cap;
+};
+
+void stats_add(struct stats *s, const struct holmes_conn_stats *conn);
+/* Writes JSON to the file that `pattern` names (%h host, %p process id), through a temporary file
+ * renamed into place. Logs and returns a negative errno when it cannot. */
+int stats_write(const struct stats *s, const char *pattern);
+void stats_fini(struct stats *s);
+
+#endif

@@ -1,0 +1,602 @@
+/* The public calls: check arguments, take locks in order, dispatch to listener, connection and
+ * request. */
+#include "transport.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <arpa/inet.h>
+
+#include "clock.h"
+#include "conn.h"
+#include "context.h"
+#include "env.h"
+#include "log.h"
+
+/* ---- devices ---- */
+
+int device_open(struct device *d)
+{
+    const struct wire_ops *ops = d->t->wire;
+    uint16_t low = d->t->port_low;
+    int rc = 0;
+
+    pthread_mutex_lock(&d->open_lock);
+    if (!d->ops) {
+        rc = ops->nic_open(&d->nic, low, d->t->port_high, &d->wn);
+        if (rc == -EADDRINUSE && low > 0)
+            holmes_warn(NET, "nic %s: no free port for lanes in HOLMES_PORT_RANGE=%u-%u: widen it",
+                        d->nic.name, low, d->t->port_high);
+        else if (rc != 0)
+            holmes_warn(NET, "nic %s: cannot open wire %s: %s", d->nic.name, ops->name,
+                        holmes_strerror(rc));
+        if (rc == 0) {
+            ops->nic_limits(d->wn, &d->limits);
+            mr_cache_init(&d->mrs, ops, d->wn);
+            d->ops = ops;
+        }
+    }
+    pthread_mutex_unlock(&d->open_lock);
+    return rc;
+}
+
+static void device_close(struct device *d)
+{
+    if (d->ops) {
+        mr_cache_fini(&d->mrs);
+        d->ops->nic_close(d->wn);
+    }
+    pthread_mutex_destroy(&d->open_lock);
+}
+
+void device_progress(struct device *d, uint64_t now_ns, uint64_t interval_ns)
+{
+    uint64_t due = atomic_load_explicit(&d->next_progress_ns, memory_order_relaxed);
+
+    if (now_ns >= due && atomic_compare_exchange_strong(&d->next_progress_ns, &due,
+                                                        now_ns + interval_ns))
+        d->ops->nic_progress(d->wn);
+}
+
+struct device *device_by_addr(struct holmes_transport *t, const struct holmes_addr *addr)
+{
+    size_t len = addr->sa.sa_family == AF_INET ? 4 : 16;
+
+    for (int i = 0; i < t->ndevices; i++) {
+        for (int a = 0; a < t->devices[i].nic.naddrs; a++) {
+            const struct holmes_addr *own = &t->devices[i].nic.addrs[a];
+            const void *x = len == 4 ? (const void *)&own->in.sin_addr
+                                     : (const void *)&own->in6.sin6_addr;
+            const void *y = len == 4 ? (const void *)&addr->in.sin_addr
+                                     : (const void *)&addr->in6.sin6_addr;
+
+            if (own->sa.sa_family == addr->sa.sa_family && memcmp(x, y, len) == 0)
+                return &t->devices[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- the transport ---- */
+
+static int choose_wire(struct holmes_transport *t)
+{
+    char why[256] = "this build has no wire";
+    int rc = -ELIBACC;
+
+    for (const struct wire_ops *const *w = holmes_wires(); *w; w++) {
+        rc = (*w)->load(why, sizeof why);
+        if (rc == 0) {
+            t->wire = *w;
+            return 0;
+        }
+    }
+    holmes_warn(INIT, "%s", why);
+    return rc;
+}
+
+/* One address in all: listen on nothing else. Several: the peer may come over any. */
+static const struct holmes_addr *only_addr(const struct holmes_transport *t)
+{
+    if (t->ndevices != 1 || t->devices[0].nic.naddrs != 1 ||
+        holmes_env_string(HOLMES_ENV_ADVERTISE))
+        return NULL;
+    return &t->devices[0].nic.addrs[0];
+}
+
+int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct holmes_transport **out)
+{
+    struct holmes_transport *t;
+    char why[256];
+    int rc = -ENOMEM;
+
+    if (nnics < 1)
+        return -EINVAL;
+    if (holmes_env_check(why, sizeof why) != 0) {
+        holmes_warn(INIT, "%s", why);
+        return -EINVAL;
+    }
+    t = calloc(1, sizeof *t);
+    if (!t)
+        return -ENOMEM;
+    pthread_mutex_init(&t->lock, NULL);
+    holmes_list_init(&t->listens);
+    holmes_list_init(&t->conns);
+    t->listener.fd = -1;
+    atomic_store(&t->next_id, 1);
+    t->devices = calloc((size_t)nnics, sizeof *t->devices);
+    if (!t->devices)
+        goto fail;
+    for (t->ndevices = 0; t->ndevices < nnics; t->ndevices++) {
+        struct device *d = &t->devices[t->ndevices];
+
+        d->t = t;
+        d->nic = nics[t->ndevices];
+        pthread_mutex_init(&d->open_lock, NULL);
+    }
+    t->warn_stall_ns = (uint64_t)holmes_env_int(HOLMES_ENV_WARN_STALL) * 1000000000ull;
+    holmes_env_range(HOLMES_ENV_PORT_RANGE, &t->port_low, &t->port_high);
+    rc = choose_wire(t);
+    if (rc == 0)
+        rc = listener_open(&t->listener, only_addr(t), t->port_low, t->port_high);
+    if (rc == 0) {
+        *out = t;
+        return 0;
+    }
+fail:
+    holmes_transport_destroy(t);
+    return rc;
+}
+
+static void listen_free(struct holmes_listen *l)
+{
+    holmes_list_remove(&l->link);
+    listener_forget(&l->t->listener, l);
+    holmes_list_each (a, tmp, &l->arrivals, struct arrival, link)
+        arrival_free(a);
+    free(l);
+}
+
+void holmes_transport_destroy(struct holmes_transport *t)
+{
+    const char *stats_path = holmes_env_string(HOLMES_ENV_STATS);
+
+    if (!t)
+        return;
+    pthread_mutex_lock(&t->lock);
+    holmes_list_each (l, tmp, &t->listens, struct holmes_listen, link)
+        listen_free(l);
+    pthread_mutex_unlock(&t->lock);
+    holmes_list_each (c, tmp2, &t->conns, struct holmes_conn, link)
+        holmes_conn_close(c);
+    listener_close(&t->listener);
+    for (int i = 0; i < t->ndevices; i++)
+        device_close(&t->devices[i]);
+    if (stats_path && stats_path[0] && t->wire)
+        stats_write(&t->stats, stats_path);
+    stats_fini(&t->stats);
+    free(t->devices);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+void holmes_transport_reap(struct holmes_transport *t, const void *owner)
+{
+    struct holmes_conn *found;
+
+    do {
+        found = NULL;
+        pthread_mutex_lock(&t->lock);
+        holmes_list_each (l, tmp, &t->listens, struct holmes_listen, link) {
+            if (l->owner == owner)
+                listen_free(l); /* its half-made connection is in the list below */
+        }
+        holmes_list_each (c, tmp2, &t->conns, struct holmes_conn, link) {
+            if (c->owner == owner && !c->taken && !found)
+                found = c;
+        }
+        pthread_mutex_unlock(&t->lock);
+        conn_destroy(found);
+    } while (found);
+}
+
+int holmes_transport_nics(const struct holmes_transport *t)
+{
+    return t->ndevices;
+}
+
+const struct holmes_nic *holmes_transport_nic(const struct holmes_transport *t, int i)
+{
+    return i >= 0 && i < t->ndevices ? &t->devices[i].nic : NULL;
+}
+
+/* ---- listen ---- */
+
+/* HOLMES_ADVERTISE: addresses with the listener's own port. */
+static int advertised_addrs(const char *list, uint16_t port, struct proto_handle *h)
+{
+    char copy[512], *save = NULL;
+    int n = 0;
+
+    snprintf(copy, sizeof copy, "%s", list);
+    for (char *one = strtok_r(copy, ",", &save); one; one = strtok_r(NULL, ",", &save)) {
+        struct sockaddr_in in = {.sin_family = AF_INET};
+        struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
+        const struct sockaddr *sa = NULL;
+
+        if (inet_pton(AF_INET, one, &in.sin_addr) == 1)
+            sa = (const struct sockaddr *)&in;
+        else if (inet_pton(AF_INET6, one, &in6.sin6_addr) == 1)
+            sa = (const struct sockaddr *)&in6;
+        if (!sa || n == PROTO_ADDRS) {
+            holmes_warn(NET, "HOLMES_ADVERTISE=\"%s\": %s \"%s\"; one to three IP addresses are "
+                        "right", list, sa ? "too many addresses at" : "not an IP address:", one);
+            return -EINVAL;
+        }
+        proto_addr_encode(sa, port, &h->addrs[n++]);
+    }
+    return n > 0 ? 0 : -EINVAL;
+}
+
+static void device_addrs(const struct device *d, uint16_t port, struct proto_handle *h, int *n)
+{
+    for (int i = 0; i < d->nic.naddrs && *n < PROTO_ADDRS; i++) {
+        const struct holmes_addr *a = &d->nic.addrs[i];
+
+        /* A link-local address means nothing without the peer's own interface. */
+        if (a->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&a->in6.sin6_addr))
+            continue;
+        proto_addr_encode(&a->sa, port, &h->addrs[(*n)++]);
+    }
+}
+
+static int handle_fill(const struct holmes_listen *l, struct proto_handle *h)
+{
+    const char *advertise = holmes_env_string(HOLMES_ENV_ADVERTISE);
+    struct holmes_transport *t = l->t;
+    int n = 0, rc = 0;
+
+    memset(h, 0, sizeof *h);
+    memcpy(h->token, l->token, sizeof h->token);
+    if (advertise && advertise[0]) {
+        rc = advertised_addrs(advertise, t->listener.port, h);
+    } else {
+        device_addrs(l->dev, t->listener.port, h, &n);
+        for (int i = 0; i < t->ndevices; i++) {
+            if (&t->devices[i] != l->dev)
+                device_addrs(&t->devices[i], t->listener.port, h, &n);
+        }
+        if (n == 0) {
+            holmes_warn(NET, "nic %s has no address that a peer could dial", l->dev->nic.name);
+            rc = -EADDRNOTAVAIL;
+        }
+    }
+    proto_handle_seal(h);
+    return rc;
+}
+
+int holmes_listen(struct holmes_transport *t, const void *owner, int nic, void *handle,
+                  struct holmes_listen **out)
+{
+    struct proto_handle h;
+    struct holmes_listen *l;
+    int rc;
+
+    if (nic < 0 || nic >= t->ndevices)
+        return -EINVAL;
+    l = calloc(1, sizeof *l);
+    if (!l)
+        return -ENOMEM;
+    l->t = t;
+    l->owner = owner;
+    l->dev = &t->devices[nic];
+    holmes_list_init(&l->link);
+    holmes_list_init(&l->arrivals);
+    rc = getrandom(l->token, sizeof l->token, 0) == sizeof l->token ? 0 : -EIO;
+    l->id = proto_listen_id(l->token);
+    if (rc == 0)
+        rc = device_open(l->dev);
+    if (rc == 0)
+        rc = handle_fill(l, &h);
+    if (rc != 0) {
+        free(l);
+        return rc;
+    }
+    pthread_mutex_lock(&t->lock);
+    holmes_list_append(&t->listens, &l->link);
+    pthread_mutex_unlock(&t->lock);
+    memcpy(handle, &h, sizeof h);
+    *out = l;
+    return 0;
+}
+
+void holmes_listen_close(struct holmes_listen *l)
+{
+    struct holmes_transport *t;
+    struct holmes_conn *half;
+
+    if (!l)
+        return;
+    t = l->t;
+    half = l->accepting;
+    pthread_mutex_lock(&t->lock);
+    listen_free(l);
+    pthread_mutex_unlock(&t->lock);
+    conn_destroy(half);
+}
+
+/* ---- connect and accept ---- */
+
+/* What our own connect keeps in the handle between calls: foreign until it names a connection of
+ * this transport. */
+struct connect_state {
+    uint64_t id;
+    uint64_t reserved;
+};
+_Static_assert(sizeof(struct connect_state) == sizeof(((struct proto_handle *)0)->state), "fits");
+
+static struct holmes_conn *connecting(struct holmes_transport *t, uint64_t id)
+{
+    struct holmes_conn *found = NULL;
+
+    pthread_mutex_lock(&t->lock);
+    holmes_list_each (c, tmp, &t->conns, struct holmes_conn, link) {
+        if (c->id == id && c->sending && !c->taken)
+            found = c;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return found;
+}
+
+static void conn_take(struct holmes_conn *c)
+{
+    pthread_mutex_lock(&c->t->lock);
+    c->taken = true;
+    pthread_mutex_unlock(&c->t->lock);
+}
+
+int holmes_connect(struct holmes_transport *t, const void *owner, int nic, void *handle,
+                   struct holmes_conn **out)
+{
+    struct proto_handle h;
+    struct connect_state state;
+    struct holmes_conn *c = NULL;
+    char why[256];
+    int rc;
+
+    *out = NULL;
+    if (nic < 0 || nic >= t->ndevices)
+        return -EINVAL;
+    memcpy(&h, handle, sizeof h);
+    memcpy(&state, h.state, sizeof state);
+    if (state.id != 0)
+        c = connecting(t, state.id);
+    if (!c) {
+        rc = proto_handle_check(&h, why, sizeof why);
+        if (rc != 0) {
+            holmes_warn(NET, "%s", why);
+            return rc;
+        }
+        rc = conn_create_sender(&t->devices[nic], owner, &h, &c);
+        if (rc != 0)
+            return rc;
+        state.id = c->id;
+    }
+    rc = conn_progress(c);
+    if (rc == 0) {
+        conn_take(c);
+        *out = c;
+    } else if (rc != -EAGAIN) {
+        conn_destroy(c);
+    }
+    if (rc != -EAGAIN)
+        state.id = 0;
+    memcpy(h.state, &state, sizeof state);
+    memcpy(handle, &h, sizeof h);
+    return rc;
+}
+
+static int next_arrival(struct holmes_listen *l, struct arrival **out)
+{
+    struct holmes_transport *t = l->t;
+    int rc;
+
+    pthread_mutex_lock(&t->lock);
+    rc = listener_progress(t);
+    if (rc == -EMFILE || rc == -ENFILE)
+        holmes_warn(NET, "cannot take a connection: %s; RLIMIT_NOFILE (ulimit -n) is too low",
+                    holmes_strerror(rc));
+    if (!holmes_list_empty(&l->arrivals)) {
+        *out = holmes_list_entry(l->arrivals.next, struct arrival, link);
+        holmes_list_remove(&(*out)->link);
+        rc = 0;
+    } else if (rc == 0) {
+        rc = -EAGAIN;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return rc;
+}
+
+int holmes_accept(struct holmes_listen *l, struct holmes_conn **out)
+{
+    struct arrival *a;
+    int rc;
+
+    *out = NULL;
+    if (l->deadline_ns == 0)
+        l->deadline_ns =
+            holmes_deadline_ms((uint64_t)holmes_env_int(HOLMES_ENV_ACCEPT_TIMEOUT) * 1000);
+    if (!l->accepting) {
+        rc = next_arrival(l, &a);
+        if (rc == -EAGAIN && holmes_deadline_passed(l->deadline_ns)) {
+            holmes_warn(NET, "nic %s: no peer came within HOLMES_ACCEPT_TIMEOUT=%lld s",
+                        l->dev->nic.name, (long long)holmes_env_int(HOLMES_ENV_ACCEPT_TIMEOUT));
+            rc = -ETIMEDOUT;
+        }
+        if (rc != 0)
+            return rc;
+        rc = conn_create_receiver(l->dev, l->owner, a, &l->accepting);
+        arrival_free(a);
+        if (rc != 0)
+            return rc;
+    }
+    rc = conn_progress(l->accepting);
+    if (rc == -EAGAIN)
+        return rc;
+    if (rc == 0) {
+        conn_take(l->accepting);
+        *out = l->accepting;
+    } else {
+        conn_destroy(l->accepting);
+    }
+    l->accepting = NULL;
+    return rc;
+}
+
+void holmes_conn_close(struct holmes_conn *c)
+{
+    struct holmes_conn_stats stats;
+
+    if (!c)
+        return;
+    holmes_conn_get_stats(c, &stats);
+    pthread_mutex_lock(&c->t->lock);
+    if (c->taken)
+        stats_add(&c->t->stats, &stats);
+    pthread_mutex_unlock(&c->t->lock);
+    conn_destroy(c);
+}
+
+void holmes_conn_get_stats(struct holmes_conn *c, struct holmes_conn_stats *out)
+{
+    pthread_mutex_lock(&c->lock);
+    conn_snapshot(c, out);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- memory ---- */
+
+int holmes_mr_reg(struct holmes_conn *c, void *addr, size_t len, struct holmes_mr **out)
+{
+    return mr_cache_get(&c->dev->mrs, addr, len, out);
+}
+
+int holmes_mr_dereg(struct holmes_conn *c, struct holmes_mr *mr)
+{
+    if (!mr)
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    if (request_uses(c, mr))
+        conn_fail(c, -ECANCELED);
+    pthread_mutex_unlock(&c->lock);
+    mr_cache_put(&c->dev->mrs, mr);
+    return 0;
+}
+
+/* ---- data ---- */
+
+/* Lock held: brings the connection up to date before something is asked of it. */
+static int conn_drive(struct holmes_conn *c)
+{
+    int rc = conn_watch(c);
+
+    if (rc == 0) {
+        rc = request_poll(c);
+        if (rc != 0)
+            conn_fail(c, rc);
+    }
+    return rc;
+}
+
+static int conn_push(struct holmes_conn *c)
+{
+    int rc = request_push(c);
+
+    if (rc != 0)
+        conn_fail(c, rc);
+    return rc;
+}
+
+int holmes_isend(struct holmes_conn *c, const void *buf, size_t len, int tag, struct holmes_mr *mr,
+                 struct holmes_request **out)
+{
+    int rc;
+
+    *out = NULL;
+    if (!c->sending || (len > 0 && (!mr || !mr_covers(mr, buf, len)))) {
+        holmes_warn(NET, "conn %llu: send of %zu bytes at %p: %s", (unsigned long long)c->id, len,
+                    buf, c->sending ? "not inside its registration" : "this end receives");
+        return -EINVAL;
+    }
+    pthread_mutex_lock(&c->lock);
+    rc = conn_drive(c);
+    if (rc == 0) {
+        rc = request_send(c, buf, len, tag, mr, out);
+        if (rc != 0 && rc != -EAGAIN)
+            conn_fail(c, rc);
+        if (rc == 0 && conn_push(c) != 0) {
+            request_release(*out);
+            *out = NULL;
+            rc = c->error;
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+int holmes_irecv(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
+                 const int *tags, struct holmes_mr *const *mrs, struct holmes_request **out)
+{
+    int rc;
+
+    *out = NULL;
+    if (c->sending || n < 1 || n > HOLMES_MAX_GROUP)
+        return -EINVAL;
+    for (int i = 0; i < n; i++) {
+        if (lens[i] > 0 && (!mrs[i] || !mr_covers(mrs[i], bufs[i], lens[i]))) {
+            holmes_warn(NET, "conn %llu: receive of %zu bytes at %p: not inside its registration",
+                        (unsigned long long)c->id, lens[i], bufs[i]);
+            return -EINVAL;
+        }
+    }
+    pthread_mutex_lock(&c->lock);
+    rc = conn_drive(c);
+    if (rc == 0)
+        rc = request_recv(c, n, bufs, lens, tags, mrs, out);
+    if (rc == 0 && conn_push(c) != 0) {
+        request_release(*out);
+        *out = NULL;
+        rc = c->error;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+int holmes_test(struct holmes_request *r, bool *done, size_t *lens)
+{
+    struct holmes_conn *c = r->conn;
+    int rc;
+
+    *done = false;
+    pthread_mutex_lock(&c->lock);
+    rc = conn_drive(c);
+    if (rc == 0)
+        rc = conn_push(c);
+    if (request_is_done(r)) {
+        for (int i = 0; lens && i < r->n; i++)
+            lens[i] = r->msg[i].len;
+        if (r->kind == REQUEST_SEND) {
+            c->q.messages++;
+            c->q.bytes += r->msg[0].len;
+        }
+        request_release(r);
+        *done = true;
+        rc = 0;
+    } else if (rc != 0) {
+        request_release(r);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
