@@ -48,6 +48,8 @@ enum holmes_env_type {
     X(NCCL_SOCKET_FAMILY, "NCCL_SOCKET_FAMILY", STRING, NULL, 0, 0, NULL, "AF_INET or AF_INET6")   \
     X(NCCL_COMM_ID, "NCCL_COMM_ID", STRING, NULL, 0, 0, NULL,                                      \
       "NCCL's root address; a hint for the interface")                                             \
+    X(NCCL_DEBUG, "NCCL_DEBUG", STRING, NULL, 0, 0, NULL,                                          \
+      "NCCL's log level; lines of single messages are written at TRACE only")                      \
     X(NCCL_IB_DISABLE, "NCCL_IB_DISABLE", INT, "0", 0, 1, NULL, "1: no RDMA")
 
 enum holmes_env_id {

@@ -1,0 +1,259 @@
+/* Owns the process's transport on behalf of NCCL's communicators. NCCL counts communicators, not
+ * processes, so references are counted here; and it aborts set-ups without closing them, so every
+ * communicator is an owner that can be reaped. */
+#include "net.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "env.h"
+#include "log.h"
+#include "siphash.h"
+#include "topology.h"
+
+#define SPEED_UNKNOWN_MBPS 10000 /* what NCCL assumes */
+#define NET_NAME_MAX       63    /* characters */
+
+struct holmes_plugin_comm {
+    uint64_t id;
+};
+
+/* `transport` is written under the lock and read without it by those who hold a reference. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct holmes_transport *_Atomic transport;
+static int references;
+static bool held_until_exit;
+/* Listens and connections in the hands of callers: while there are any, exit must not pull the
+ * transport from under the threads that use them. */
+static atomic_int open_objects;
+
+/* The parent's sockets and threads are not the child's, and a lock may have been held. */
+static void forget_after_fork(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    atomic_store(&transport, NULL);
+    references = 0;
+    held_until_exit = false;
+    atomic_store(&open_objects, 0);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_after_fork);
+}
+
+static void raise_descriptor_limit(void)
+{
+    struct rlimit lim;
+    rlim_t soft;
+
+    if (getrlimit(RLIMIT_NOFILE, &lim) != 0 || lim.rlim_cur == lim.rlim_max)
+        return;
+    if (strcmp(holmes_env_string(HOLMES_ENV_NOFILE), "keep") == 0) {
+        holmes_info(INIT, "RLIMIT_NOFILE stays %llu (HOLMES_NOFILE=keep)",
+                    (unsigned long long)lim.rlim_cur);
+        return;
+    }
+    soft = lim.rlim_cur;
+    lim.rlim_cur = lim.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &lim) != 0)
+        holmes_warn(INIT, "RLIMIT_NOFILE cannot be raised from %llu to %llu: %s",
+                    (unsigned long long)soft, (unsigned long long)lim.rlim_max,
+                    holmes_strerror(-errno));
+    else
+        holmes_info(INIT, "RLIMIT_NOFILE raised from %llu to %llu", (unsigned long long)soft,
+                    (unsigned long long)lim.rlim_max);
+}
+
+static int check_environment(void)
+{
+    size_t name_len = strlen(holmes_env_string(HOLMES_ENV_NET_NAME));
+    char why[512];
+
+    if (holmes_env_check(why, sizeof why) != 0) {
+        holmes_warn(INIT, "%s", why);
+        return -EINVAL;
+    }
+    if (name_len == 0 || name_len > NET_NAME_MAX) {
+        holmes_warn(INIT, "HOLMES_NET_NAME=\"%s\": 1 to %d characters are right",
+                    holmes_env_string(HOLMES_ENV_NET_NAME), NET_NAME_MAX);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int transport_open(void)
+{
+    struct holmes_nic nics[HOLMES_NICS_MAX];
+    struct holmes_transport *t;
+    int n, rc = check_environment();
+
+    if (rc == 0)
+        rc = holmes_nics_discover("/sys", nics, &n);
+    if (rc != 0)
+        return rc;
+    raise_descriptor_limit();
+    rc = holmes_transport_create(nics, n, &t);
+    if (rc == 0)
+        atomic_store(&transport, t);
+    return rc;
+}
+
+static int reference_get(void)
+{
+    int rc = references > 0 ? 0 : transport_open();
+
+    references += rc == 0;
+    return rc;
+}
+
+static void reference_put(void)
+{
+    if (--references == 0)
+        holmes_transport_destroy(atomic_exchange(&transport, NULL));
+}
+
+static void release_at_exit(void)
+{
+    pthread_mutex_lock(&lock);
+    if (held_until_exit && atomic_load(&open_objects) == 0) {
+        held_until_exit = false;
+        reference_put();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+int holmes_plugin_init_once(void)
+{
+    static bool registered;
+    int rc = 0;
+
+    pthread_mutex_lock(&lock);
+    if (!held_until_exit) {
+        rc = reference_get();
+        held_until_exit = rc == 0;
+        /* Not a destructor: the libraries behind the wires may have run theirs by then. */
+        if (rc == 0 && !registered)
+            registered = atexit(release_at_exit) == 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int holmes_plugin_init(uint64_t comm_id, int traffic_class, struct holmes_plugin_comm **out)
+{
+    struct holmes_plugin_comm *comm = calloc(1, sizeof *comm);
+    int rc;
+
+    *out = NULL;
+    if (!comm)
+        return -ENOMEM;
+    comm->id = comm_id;
+    pthread_mutex_lock(&lock);
+    rc = reference_get();
+    pthread_mutex_unlock(&lock);
+    if (rc != 0) {
+        free(comm);
+        return rc;
+    }
+    holmes_info(INIT, "communicator %016llx joins, traffic class %d", (unsigned long long)comm_id,
+                traffic_class);
+    *out = comm;
+    return 0;
+}
+
+void holmes_plugin_finalize(struct holmes_plugin_comm *comm)
+{
+    if (!comm)
+        return;
+    holmes_info(INIT, "communicator %016llx leaves", (unsigned long long)comm->id);
+    pthread_mutex_lock(&lock);
+    if (references > 0) { /* not in a forked child that finalizes its parent's */
+        holmes_transport_reap(atomic_load(&transport), comm);
+        reference_put();
+    }
+    pthread_mutex_unlock(&lock);
+    free(comm);
+}
+
+int holmes_plugin_devices(int *ndev)
+{
+    struct holmes_transport *t = atomic_load(&transport);
+
+    if (!t)
+        return -ENODEV;
+    *ndev = holmes_transport_nics(t);
+    return 0;
+}
+
+int holmes_plugin_device(int dev, struct holmes_plugin_device *out)
+{
+    static const uint8_t no_key[16];
+    struct holmes_transport *t = atomic_load(&transport);
+    const struct holmes_nic *nic;
+    const char *place;
+
+    if (!t)
+        return -ENODEV;
+    if (dev < 0 || dev >= holmes_transport_nics(t))
+        return -EINVAL;
+    nic = holmes_transport_nic(t, dev);
+    place = nic->pci_path[0] ? nic->pci_path : nic->name;
+    out->name = nic->name;
+    out->pci_path = nic->pci_path[0] ? nic->pci_path : NULL;
+    out->guid = holmes_siphash(no_key, place, strlen(place));
+    out->speed_mbps = nic->speed_mbps > 0 && nic->speed_mbps <= INT32_MAX ? (int)nic->speed_mbps
+                                                                          : SPEED_UNKNOWN_MBPS;
+    return 0;
+}
+
+int holmes_plugin_listen(struct holmes_plugin_comm *comm, int dev, void *handle,
+                         struct holmes_listen **out)
+{
+    struct holmes_transport *t = atomic_load(&transport);
+    int rc = t ? holmes_listen(t, comm, dev, handle, out) : -ENODEV;
+
+    if (rc == 0)
+        atomic_fetch_add(&open_objects, 1);
+    return rc;
+}
+
+int holmes_plugin_connect(struct holmes_plugin_comm *comm, int dev, void *handle,
+                          struct holmes_conn **out)
+{
+    struct holmes_transport *t = atomic_load(&transport);
+    int rc = t ? holmes_connect(t, comm, dev, handle, out) : -ENODEV;
+
+    if (rc == 0)
+        atomic_fetch_add(&open_objects, 1);
+    return rc;
+}
+
+int holmes_plugin_accept(struct holmes_listen *l, struct holmes_conn **out)
+{
+    int rc = holmes_accept(l, out);
+
+    if (rc == 0)
+        atomic_fetch_add(&open_objects, 1);
+    return rc;
+}
+
+void holmes_plugin_close(struct holmes_conn *c)
+{
+    if (!c)
+        return;
+    holmes_conn_close(c);
+    atomic_fetch_sub(&open_objects, 1);
+}
+
+void holmes_plugin_close_listen(struct holmes_listen *l)
+{
+    if (!l)
+        return;
+    holmes_listen_close(l);
+    atomic_fetch_sub(&open_objects, 1);
+}
