@@ -30,7 +30,7 @@ unknown_group() {
 world() {
     rm -rf "${scratch:?}/bin"
     mkdir "$scratch/bin"
-    for command in sh dirname awk sort tr cat mktemp rm id env ln; do
+    for command in sh dirname awk sort tr cat mktemp rm id env ln ls; do
         ln -s "$(command -v "$command")" "$scratch/bin/" || return 1
     done
 }
