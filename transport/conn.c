@@ -506,6 +506,24 @@ static int first_lane_error(const struct holmes_conn *c)
     return rc == -EAGAIN ? 0 : rc;
 }
 
+int conn_wire_error(struct holmes_conn *c, int error)
+{
+    switch (error) {
+    case -ENOTCONN:
+    case -EPIPE:
+    case -ECONNRESET:
+    case -ECONNABORTED:
+        /* The lane says that the peer is gone; the handshake socket may still say why. */
+        if (c->gone_deadline_ns == 0)
+            peer_gone(c, -ECONNRESET, LANE_GRACE_MS);
+        c->next_slow_ns = 0;
+        return 0;
+    default:
+        conn_fail(c, error);
+        return c->error;
+    }
+}
+
 int conn_watch(struct holmes_conn *c)
 {
     uint64_t now = holmes_now_ns();
@@ -526,6 +544,8 @@ int conn_watch(struct holmes_conn *c)
     if (c->gone_deadline_ns == 0)
         return 0;
     rc = request_poll(c); /* what the lanes delivered before they ended counts */
+    if (rc != 0)
+        rc = conn_wire_error(c, rc);
     if (rc == 0 && (now >= c->gone_deadline_ns || (lane_error != 0 && c->oob_ended)))
         rc = c->peer_error != 0 ? c->peer_error : -ECONNRESET;
     if (rc != 0)

@@ -76,6 +76,10 @@ void conn_fail(struct holmes_conn *c, int error);
  * after failing it. */
 int conn_watch(struct holmes_conn *c);
 
+/* Lock held. The wire refused or reported something. A lost peer: 0, and conn_watch fails the
+ * connection with the best reason it hears in time; anything else fails it now. */
+int conn_wire_error(struct holmes_conn *c, int error);
+
 /* Unlinks and frees. */
 void conn_destroy(struct holmes_conn *c);
 

@@ -505,7 +505,7 @@ static int conn_drive(struct holmes_conn *c)
     if (rc == 0) {
         rc = request_poll(c);
         if (rc != 0)
-            conn_fail(c, rc);
+            rc = conn_wire_error(c, rc);
     }
     return rc;
 }
@@ -514,9 +514,7 @@ static int conn_push(struct holmes_conn *c)
 {
     int rc = request_push(c);
 
-    if (rc != 0)
-        conn_fail(c, rc);
-    return rc;
+    return rc != 0 ? conn_wire_error(c, rc) : 0;
 }
 
 int holmes_isend(struct holmes_conn *c, const void *buf, size_t len, int tag, struct holmes_mr *mr,

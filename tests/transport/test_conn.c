@@ -1,0 +1,738 @@
+/* Connections: strangers, wrong peers, death of the peer, descriptors, ports. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "fake_peer.h"
+#include "link.h"
+#include "transport/proto.h"
+
+struct listening {
+    struct holmes_transport *t;
+    struct holmes_listen *l;
+    uint8_t handle[HOLMES_HANDLE_SIZE];
+};
+
+static void listen_open(struct listening *s)
+{
+    struct holmes_nic nic = link_nic("127.0.0.1");
+
+    cr_assert_eq(holmes_transport_create(&nic, 1, &s->t), 0);
+    cr_assert_eq(holmes_listen(s->t, s, 0, s->handle, &s->l), 0);
+}
+
+static void listen_close(struct listening *s)
+{
+    holmes_listen_close(s->l);
+    holmes_transport_destroy(s->t);
+}
+
+static void accept_is_pending(struct listening *s, int times)
+{
+    struct holmes_conn *c;
+
+    for (int i = 0; i < times; i++)
+        cr_assert_eq(holmes_accept(s->l, &c), -EAGAIN, "accept must wait for the true peer");
+}
+
+/* Polls accept until the log has `count` times `needle`. */
+static void accept_until_logged(struct listening *s, const char *needle, int count)
+{
+    uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS);
+
+    while (link_log_count(needle) < count) {
+        cr_assert(!holmes_deadline_passed(deadline), "never said \"%s\"", needle);
+        accept_is_pending(s, 1);
+    }
+    cr_assert_eq(link_log_count(needle), count, "one line per stranger: \"%s\"", needle);
+}
+
+/* The true peer comes after whatever happened before, and moves a byte. */
+static void true_peer_gets_in(struct listening *s)
+{
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct link l = {.b = s->t, .listen = s->l};
+    uint64_t start = holmes_now_ns();
+    char from = 'y', to = 'n';
+    struct holmes_mr *fm, *tm;
+    struct holmes_request *send, *recv;
+
+    cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
+    start = holmes_now_ns();
+    cr_assert_eq(link_try_connect(&l, s->handle), 0);
+    cr_assert_lt(holmes_now_ns() - start, 1000000000ull, "the true peer waited over a second");
+    cr_assert_eq(holmes_mr_reg(l.send, &from, 1, &fm), 0);
+    cr_assert_eq(holmes_mr_reg(l.recv, &to, 1, &tm), 0);
+    recv = link_irecv(l.recv, &to, 1, 0, tm);
+    send = link_isend(l.send, &from, 1, 0, fm);
+    link_wait_both(send, recv);
+    cr_assert_eq(to, 'y');
+    holmes_mr_dereg(l.send, fm);
+    holmes_mr_dereg(l.recv, tm);
+    holmes_conn_close(l.send);
+    holmes_conn_close(l.recv);
+    holmes_transport_destroy(l.a);
+}
+
+/* ---- strangers (case C7) ---- */
+
+Test(conn, strangers_are_turned_away_and_the_true_peer_gets_in)
+{
+    struct listening s;
+    struct proto_hello hello = {.listen_id = 42};
+    int fds, fd;
+
+    link_capture_log();
+    listen_open(&s);
+    accept_is_pending(&s, 1);
+    fds = link_count_fds();
+
+    fd = fake_peer_dial(s.handle); /* zero bytes and close */
+    close(fd);
+    accept_until_logged(&s, "it closed the connection", 1);
+
+    fd = fake_peer_dial(s.handle); /* three bytes and close */
+    fake_peer_send(fd, "abc", 3);
+    close(fd);
+    accept_until_logged(&s, "it closed the connection", 2);
+
+    fd = fake_peer_dial(s.handle);
+    fake_peer_send(fd, "GET /metrics HTTP/1.1\r\n\r\n", 25);
+    accept_until_logged(&s, "does not speak this protocol", 1);
+    cr_assert(fake_peer_closed(fd, 1000));
+    close(fd);
+
+    fd = fake_peer_dial(s.handle);
+    fake_peer_frame(fd, 99, PROTO_HELLO, sizeof hello, &hello, sizeof hello);
+    accept_until_logged(&s, "speaks protocol version 99", 1);
+    cr_assert(fake_peer_closed(fd, 1000));
+    close(fd);
+
+    fd = fake_peer_dial(s.handle);
+    fake_peer_frame(fd, PROTO_VERSION, PROTO_HELLO, 0xffffffffu, "x", 1);
+    accept_until_logged(&s, "length 4294967295", 1);
+    cr_assert(fake_peer_closed(fd, 1000));
+    close(fd);
+
+    fd = fake_peer_dial(s.handle);
+    fake_peer_frame(fd, PROTO_VERSION, 77, 0, NULL, 0);
+    accept_until_logged(&s, "frame of type 77", 1);
+    close(fd);
+
+    fd = fake_peer_dial(s.handle); /* another job's listen */
+    fake_peer_frame(fd, PROTO_VERSION, PROTO_HELLO, sizeof hello, &hello, sizeof hello);
+    accept_until_logged(&s, "asks for a listen that is not here", 1);
+    cr_assert(fake_peer_closed(fd, 1000));
+    close(fd);
+
+    cr_assert_eq(link_count_fds(), fds, "strangers must not cost descriptors");
+    fd = fake_peer_dial(s.handle); /* silent while the true peer comes */
+    accept_is_pending(&s, 100);
+    true_peer_gets_in(&s);
+    close(fd);
+    s.l = NULL; /* closed by nobody else: accept took the peer */
+    holmes_transport_destroy(s.t);
+}
+
+Test(conn, peer_without_the_token_is_turned_away)
+{
+    struct listening s;
+    struct proto_handle h;
+    struct proto_hello hello;
+    struct proto_welcome welcome;
+    struct proto_info info = {.mac = 1, .nlanes = 1, .max_group = 1};
+    int fd;
+
+    link_capture_log();
+    listen_open(&s);
+    memcpy(&h, s.handle, sizeof h);
+    hello.listen_id = proto_listen_id(h.token);
+    memset(hello.nonce, 7, sizeof hello.nonce);
+    fd = fake_peer_dial(s.handle);
+    fake_peer_frame(fd, PROTO_VERSION, PROTO_HELLO, sizeof hello, &hello, sizeof hello);
+    for (int i = 0; i < 100; i++)
+        accept_is_pending(&s, 1);
+    fake_peer_expect(fd, PROTO_WELCOME, &welcome, sizeof welcome);
+    cr_assert_eq(welcome.mac, proto_mac(h.token, 'S', hello.nonce, welcome.nonce));
+    /* The listener's own proof, sent back, is no proof. */
+    info.mac = welcome.mac;
+    fake_peer_frame(fd, PROTO_VERSION, PROTO_AUTH, sizeof info, &info, sizeof info);
+    accept_until_logged(&s, "does not know the token", 1);
+    cr_assert(fake_peer_closed(fd, 1000));
+    close(fd);
+    true_peer_gets_in(&s);
+    holmes_listen_close(s.l);
+    s.l = NULL;
+    listen_close(&s);
+}
+
+Test(conn, one_byte_at_a_time_is_a_peer_too)
+{
+    struct listening s;
+    struct proto_handle h;
+    struct {
+        struct proto_frame f;
+        struct proto_hello hello;
+    } __attribute__((packed)) bytes = {
+        .f = {PROTO_FRAME_MAGIC, PROTO_VERSION, PROTO_HELLO, sizeof(struct proto_hello)}};
+    struct proto_welcome welcome;
+    int fd;
+
+    listen_open(&s);
+    memcpy(&h, s.handle, sizeof h);
+    bytes.hello.listen_id = proto_listen_id(h.token);
+    fd = fake_peer_dial(s.handle);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        fake_peer_send(fd, (char *)&bytes + i, 1);
+        accept_is_pending(&s, 3);
+    }
+    accept_is_pending(&s, 100);
+    fake_peer_expect(fd, PROTO_WELCOME, &welcome, sizeof welcome);
+    close(fd);
+    listen_close(&s);
+}
+
+Test(conn, crowd_of_silent_strangers_does_not_keep_the_true_peer_out)
+{
+    enum { CROWD = 300 };
+    struct listening s;
+    int fds[CROWD];
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct link l = {0};
+
+    link_capture_log();
+    listen_open(&s);
+    for (int i = 0; i < CROWD; i++)
+        fds[i] = fake_peer_dial(s.handle);
+    l.b = s.t;
+    l.listen = s.l;
+    cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
+    cr_assert_eq(link_try_connect(&l, s.handle), 0);
+    cr_assert_gt(link_log_count("silent while others wait"), 0);
+    holmes_conn_close(l.send);
+    holmes_conn_close(l.recv);
+    holmes_transport_destroy(l.a);
+    for (int i = 0; i < CROWD; i++)
+        close(fds[i]);
+    listen_close(&s);
+}
+
+/* ---- handles ---- */
+
+static int connect_with(const void *handle)
+{
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct holmes_transport *t;
+    struct holmes_conn *c = (void *)&nic;
+    uint8_t copy[HOLMES_HANDLE_SIZE];
+    int rc;
+
+    memcpy(copy, handle, sizeof copy);
+    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    rc = holmes_connect(t, NULL, 0, copy, &c);
+    cr_assert_null(c, "a failed connect must leave no connection");
+    holmes_transport_destroy(t);
+    return rc;
+}
+
+Test(conn, foreign_handles_are_refused_at_once)
+{
+    struct listening s;
+    struct proto_handle h;
+    uint8_t foreign[HOLMES_HANDLE_SIZE] = {2, 0, 0x1f, 0x90, 127, 0, 0, 1}; /* a sockaddr_in */
+
+    link_capture_log();
+    listen_open(&s);
+    memcpy(&h, s.handle, sizeof h);
+    cr_assert_eq(connect_with(foreign), -EPROTO);
+    cr_assert_eq(link_log_count("all ranks of a communicator must load the same net plugin"), 1);
+    h.token[3] ^= 1;
+    cr_assert_eq(connect_with(&h), -EPROTO);
+    cr_assert_eq(link_log_count("damaged"), 1);
+    memcpy(&h, s.handle, sizeof h);
+    h.version = 2;
+    cr_assert_eq(connect_with(&h), -EPROTONOSUPPORT);
+    cr_assert_eq(link_log_count("protocol version 2, this library speaks 1"), 1);
+    memset(h.addrs, 0, sizeof h.addrs);
+    proto_handle_seal(&h);
+    cr_assert_eq(connect_with(&h), -EPROTO);
+    /* Its first two bytes are an address family that no system has. */
+    cr_assert_gt(s.handle[0] | s.handle[1] << 8, AF_MAX);
+    listen_close(&s);
+}
+
+Test(conn, host_that_merely_has_the_address_is_not_the_peer)
+{
+    struct listening s, other;
+    struct proto_handle h, o;
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct link l = {0};
+
+    link_capture_log();
+    listen_open(&s);
+    listen_open(&other);
+    memcpy(&h, s.handle, sizeof h);
+    memcpy(&o, other.handle, sizeof o);
+    h.addrs[1] = h.addrs[0];
+    h.addrs[0] = o.addrs[0]; /* another job answers on the first address */
+    proto_handle_seal(&h);
+    l.b = s.t;
+    l.listen = s.l;
+    cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
+    {
+        uint64_t deadline = holmes_deadline_ms(2000);
+        int sent = -EAGAIN, got = -EAGAIN;
+        struct holmes_conn *none;
+
+        while (sent == -EAGAIN || got == -EAGAIN) {
+            cr_assert(!holmes_deadline_passed(deadline), "not over the second address in 2 s");
+            if (sent == -EAGAIN)
+                sent = holmes_connect(l.a, NULL, 0, &h, &l.send);
+            if (got == -EAGAIN)
+                got = holmes_accept(l.listen, &l.recv);
+            cr_assert_eq(holmes_accept(other.l, &none), -EAGAIN);
+        }
+        cr_assert(sent == 0 && got == 0);
+    }
+    holmes_conn_close(l.send);
+    holmes_conn_close(l.recv);
+    holmes_transport_destroy(l.a);
+    listen_close(&s);
+    listen_close(&other);
+}
+
+Test(conn, address_that_drops_packets_is_passed_over)
+{
+    struct listening s;
+    struct proto_handle h;
+    struct sockaddr_in hole = {.sin_family = AF_INET};
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct link l = {0};
+    int full = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), filler[8];
+    socklen_t len = sizeof hole;
+    uint64_t start;
+
+    /* A listener with a full backlog drops every further SYN, like a rail that is not routed. */
+    hole.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    cr_assert_eq(bind(full, (struct sockaddr *)&hole, sizeof hole), 0);
+    cr_assert_eq(listen(full, 0), 0);
+    cr_assert_eq(getsockname(full, (struct sockaddr *)&hole, &len), 0);
+    for (int i = 0; i < 8; i++) {
+        filler[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)!connect(filler[i], (struct sockaddr *)&hole, sizeof hole);
+    }
+    listen_open(&s);
+    memcpy(&h, s.handle, sizeof h);
+    h.addrs[1] = h.addrs[0];
+    proto_addr_encode((struct sockaddr *)&hole, ntohs(hole.sin_port), &h.addrs[0]);
+    proto_handle_seal(&h);
+    l.b = s.t;
+    l.listen = s.l;
+    cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
+    start = holmes_now_ns();
+    cr_assert_eq(link_try_connect(&l, &h), 0);
+    cr_assert_lt(holmes_now_ns() - start, 2000000000ull);
+    holmes_conn_close(l.send);
+    holmes_conn_close(l.recv);
+    holmes_transport_destroy(l.a);
+    listen_close(&s);
+    for (int i = 0; i < 8; i++)
+        close(filler[i]);
+    close(full);
+}
+
+Test(conn, nobody_there_is_refused_in_bounded_time)
+{
+    struct listening s;
+    uint8_t handle[HOLMES_HANDLE_SIZE];
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct holmes_transport *t;
+    struct holmes_conn *c;
+    uint64_t start = holmes_now_ns();
+    int rc;
+
+    link_capture_log();
+    listen_open(&s);
+    memcpy(handle, s.handle, sizeof handle);
+    listen_close(&s);
+    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    while ((rc = holmes_connect(t, NULL, 0, handle, &c)) == -EAGAIN)
+        ;
+    cr_assert_eq(rc, -ECONNREFUSED);
+    cr_assert_lt(holmes_now_ns() - start, 10000000000ull);
+    cr_assert_eq(link_log_count("cannot connect to 127.0.0.1:"), 1);
+    holmes_transport_destroy(t);
+}
+
+Test(conn, peer_that_never_answers_times_out)
+{
+    struct listening s;
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct holmes_transport *t;
+    struct holmes_conn *c;
+    uint64_t start;
+    int rc;
+
+    setenv("HOLMES_CONNECT_TIMEOUT", "1", 1);
+    link_capture_log();
+    listen_open(&s); /* never polled */
+    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    start = holmes_now_ns();
+    while ((rc = holmes_connect(t, NULL, 0, s.handle, &c)) == -EAGAIN)
+        ;
+    cr_assert_eq(rc, -ETIMEDOUT);
+    cr_assert_lt(holmes_now_ns() - start, 5000000000ull);
+    cr_assert_eq(link_log_count("within HOLMES_CONNECT_TIMEOUT=1 s"), 1);
+    holmes_transport_destroy(t);
+    listen_close(&s);
+}
+
+Test(conn, accept_gives_up_after_its_own_deadline)
+{
+    struct listening s;
+    struct holmes_conn *c;
+    int rc;
+
+    setenv("HOLMES_ACCEPT_TIMEOUT", "1", 1);
+    listen_open(&s);
+    while ((rc = holmes_accept(s.l, &c)) == -EAGAIN)
+        ;
+    cr_assert_eq(rc, -ETIMEDOUT);
+    listen_close(&s);
+}
+
+/* ---- the peer dies (case C8) ---- */
+
+/* A child that accepts, posts four receives, tells so, and waits to be killed. With `grandchild` it
+ * forks once more, and that process lives on. */
+static void child_receives(int handle_fd, int ready_fd, bool grandchild)
+{
+    struct listening s;
+    struct holmes_conn *c;
+    static char buf[4][4096];
+    struct holmes_mr *mr;
+
+    listen_open(&s);
+    if (write(handle_fd, s.handle, sizeof s.handle) != sizeof s.handle)
+        _exit(1);
+    while (holmes_accept(s.l, &c) == -EAGAIN)
+        ;
+    if (holmes_mr_reg(c, buf, sizeof buf, &mr) != 0)
+        _exit(2);
+    for (int i = 0; i < 4; i++)
+        link_irecv(c, buf[i], sizeof buf[i], 1, mr);
+    if (grandchild && fork() == 0) {
+        /* Holds whatever it inherited until its pipe closes. */
+        char byte;
+
+        (void)!read(0, &byte, 1);
+        _exit(0);
+    }
+    (void)!write(ready_fd, "r", 1);
+    for (;;)
+        pause();
+}
+
+static void killed_peer(bool grandchild)
+{
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct holmes_transport *t;
+    struct holmes_conn *c;
+    struct holmes_request *r;
+    struct holmes_mr *mr;
+    static char buf[8192];
+    uint8_t handle[HOLMES_HANDLE_SIZE];
+    int to_parent[2], ready[2], life[2], rc;
+    char byte;
+    pid_t pid;
+    uint64_t killed;
+    bool done;
+
+    cr_assert(pipe(to_parent) == 0 && pipe(ready) == 0 && pipe(life) == 0);
+    pid = fork();
+    if (pid == 0) {
+        dup2(life[0], 0);
+        close(life[1]);
+        child_receives(to_parent[1], ready[1], grandchild);
+    }
+    close(life[0]);
+    cr_assert_eq(read(to_parent[0], handle, sizeof handle), (ssize_t)sizeof handle);
+    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    while ((rc = holmes_connect(t, NULL, 0, handle, &c)) == -EAGAIN)
+        ;
+    cr_assert_eq(rc, 0);
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    cr_assert_eq(holmes_mr_reg(c, buf, sizeof buf, &mr), 0);
+    r = link_isend(c, buf, 4096, 1, mr);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    killed = holmes_now_ns();
+    do
+        rc = holmes_test(r, &done, NULL);
+    while (rc == 0 && !done && holmes_now_ns() - killed < 10000000000ull);
+    cr_assert_eq(rc, -ECONNRESET, "test said %d (done %d)", rc, done);
+    cr_assert_lt(holmes_now_ns() - killed, 2000000000ull, "noticed too late");
+    cr_assert_eq(holmes_isend(c, buf, 1, 1, mr, &r), -ECONNRESET);
+    holmes_mr_dereg(c, mr);
+    killed = holmes_now_ns();
+    holmes_conn_close(c);
+    cr_assert_lt(holmes_now_ns() - killed, 5000000000ull);
+    holmes_transport_destroy(t);
+    close(life[1]);
+    { /* a new pair in the same process works */
+        struct link l;
+
+        link_open(&l);
+        link_close(&l);
+    }
+}
+
+Test(conn, killed_peer_is_noticed_within_two_seconds)
+{
+    killed_peer(false);
+}
+
+Test(conn, killed_peer_is_noticed_although_its_forked_child_lives_on)
+{
+    killed_peer(true);
+}
+
+Test(conn, orderly_close_is_quiet_when_nothing_is_under_way)
+{
+    struct link l;
+    struct holmes_request *r;
+    char buf[8];
+    struct holmes_mr *mr;
+    void *p = buf;
+    size_t len = 8;
+    int tag = 1, rc;
+    uint64_t deadline = holmes_deadline_ms(5000);
+
+    link_capture_log();
+    link_open(&l);
+    cr_assert_eq(holmes_mr_reg(l.recv, buf, 8, &mr), 0);
+    holmes_conn_close(l.send);
+    l.send = NULL;
+    while ((rc = holmes_irecv(l.recv, 1, &p, &len, &tag, &mr, &r)) == -EAGAIN || rc == 0) {
+        if (rc == 0) { /* taken before the close was seen: the request must fail */
+            bool done;
+
+            while ((rc = holmes_test(r, &done, NULL)) == 0)
+                cr_assert(!holmes_deadline_passed(deadline));
+            break;
+        }
+        cr_assert(!holmes_deadline_passed(deadline));
+    }
+    cr_assert_eq(rc, -ECONNRESET, "%s", strerror(-rc));
+    holmes_mr_dereg(l.recv, mr);
+    link_close(&l);
+}
+
+/* ---- memory registration (case C9) ---- */
+
+Test(conn, deregistering_under_a_posted_receive_cancels_it)
+{
+    struct link l;
+    char *buf = malloc(4096);
+    struct holmes_mr *mr;
+    struct holmes_request *r;
+
+    link_open(&l);
+    cr_assert_eq(holmes_mr_reg(l.recv, buf, 4096, &mr), 0);
+    r = link_irecv(l.recv, buf, 4096, 1, mr);
+    cr_assert_eq(holmes_mr_dereg(l.recv, mr), 0);
+    free(buf);
+    cr_assert_eq(link_wait_error(r), -ECANCELED);
+    link_close(&l);
+}
+
+Test(conn, equal_ranges_share_a_registration_and_neighbours_do_not)
+{
+    struct link l;
+    char *page = aligned_alloc(4096, 4096);
+    struct holmes_mr *a, *b, *c, *again;
+
+    link_open(&l);
+    cr_assert_eq(holmes_mr_reg(l.recv, page, 100, &a), 0);
+    cr_assert_eq(holmes_mr_reg(l.recv, page + 100, 100, &b), 0);
+    cr_assert_eq(holmes_mr_reg(l.recv, page, 200, &c), 0);
+    cr_assert(a != b && a != c && b != c, "each handle covers its own range");
+    cr_assert_eq(holmes_mr_reg(l.recv, page + 100, 100, &again), 0);
+    cr_assert_eq(again, b);
+    holmes_mr_dereg(l.recv, a);
+    holmes_mr_dereg(l.recv, b);
+    holmes_mr_dereg(l.recv, c);
+    cr_assert_eq(holmes_mr_reg(l.recv, page + 100, 100, &a), 0);
+    cr_assert_eq(a, again, "still held once");
+    holmes_mr_dereg(l.recv, a);
+    holmes_mr_dereg(l.recv, again);
+    cr_assert_eq(holmes_mr_reg(l.recv, page, 0, &a), -EINVAL);
+    link_close(&l);
+    free(page);
+}
+
+/* ---- descriptors and ports (cases C10, C13) ---- */
+
+Test(conn, thousand_cycles_leave_no_descriptor)
+{
+    struct link l;
+    int before = 0;
+
+    link_open(&l);
+    for (int i = 0; i < 1000; i++) {
+        struct holmes_conn *s = l.send, *r = l.recv;
+
+        link_connect(&l);
+        holmes_conn_close(i & 1 ? s : r);
+        holmes_conn_close(i & 1 ? r : s);
+        if (i == 10)
+            before = link_count_fds();
+    }
+    cr_assert_eq(link_count_fds(), before);
+    link_close(&l);
+}
+
+Test(conn, too_few_descriptors_name_the_limit_and_spare_older_connections)
+{
+    struct link l;
+    struct holmes_conn *sends[64] = {0}, *recvs[64] = {0};
+    struct rlimit limit;
+    int n = 0, rc = 0;
+
+    link_capture_log();
+    link_open(&l);
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = (rlim_t)link_count_fds() + 24;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    while (rc == 0 && n < 64) {
+        uint8_t handle[HOLMES_HANDLE_SIZE];
+
+        sends[n] = l.send;
+        recvs[n++] = l.recv;
+        l.send = l.recv = NULL;
+        cr_assert_eq(holmes_listen(l.b, &l, 0, handle, &l.listen), 0);
+        rc = link_try_connect(&l, handle);
+        holmes_listen_close(l.listen);
+        l.listen = NULL;
+    }
+    cr_assert(rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM || rc == -ECONNRESET,
+              "64 connections fit 24 descriptors? %d", rc);
+    cr_assert_gt(link_log_count("RLIMIT_NOFILE"), 0);
+    limit.rlim_cur = limit.rlim_max;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    { /* the first connection goes on */
+        char from = 'a', to = 'b';
+        struct holmes_mr *fm, *tm;
+        struct holmes_request *r, *s;
+
+        cr_assert_eq(holmes_mr_reg(sends[0], &from, 1, &fm), 0);
+        cr_assert_eq(holmes_mr_reg(recvs[0], &to, 1, &tm), 0);
+        r = link_irecv(recvs[0], &to, 1, 1, tm);
+        s = link_isend(sends[0], &from, 1, 1, fm);
+        link_wait_both(s, r);
+        cr_assert_eq(to, 'a');
+        holmes_mr_dereg(sends[0], fm);
+        holmes_mr_dereg(recvs[0], tm);
+    }
+    for (int i = 0; i < n; i++) {
+        holmes_conn_close(sends[i]);
+        holmes_conn_close(recvs[i]);
+    }
+    link_close(&l);
+}
+
+Test(conn, many_listens_share_one_port_inside_the_range)
+{
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct holmes_transport *t;
+    struct holmes_listen *l[1000];
+    uint16_t port = 0;
+    char range[32];
+    struct listening probe;
+    struct proto_handle h;
+
+    /* Any two neighbouring ports that are free now. */
+    listen_open(&probe);
+    memcpy(&h, probe.handle, sizeof h);
+    listen_close(&probe);
+    snprintf(range, sizeof range, "%u-%u", h.addrs[0].port, h.addrs[0].port + 20);
+    setenv("HOLMES_PORT_RANGE", range, 1);
+    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    for (int i = 0; i < 1000; i++) {
+        cr_assert_eq(holmes_listen(t, NULL, 0, &h, &l[i]), 0);
+        cr_assert(port == 0 || port == h.addrs[0].port);
+        port = h.addrs[0].port;
+    }
+    for (int i = 0; i < 1000; i++)
+        holmes_listen_close(l[i]);
+    holmes_transport_destroy(t);
+}
+
+Test(conn, exhausted_port_range_is_refused_by_name)
+{
+    struct listening s;
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct holmes_transport *t;
+    struct proto_handle h;
+    char range[32];
+
+    link_capture_log();
+    listen_open(&s);
+    memcpy(&h, s.handle, sizeof h);
+    snprintf(range, sizeof range, "%u-%u", h.addrs[0].port, h.addrs[0].port);
+    setenv("HOLMES_PORT_RANGE", range, 1);
+    cr_assert_eq(holmes_transport_create(&nic, 1, &t), -EADDRINUSE);
+    cr_assert_eq(link_log_count(range), 1);
+    listen_close(&s);
+}
+
+Test(conn, reap_closes_what_an_aborted_owner_left)
+{
+    struct listening s;
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct holmes_transport *t;
+    struct holmes_conn *c;
+    int fds, owner;
+
+    listen_open(&s);
+    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    {
+        uint8_t warm[HOLMES_HANDLE_SIZE];
+        struct holmes_listen *l;
+
+        cr_assert_eq(holmes_listen(t, &owner, 0, warm, &l), 0); /* opens the NIC */
+    }
+    fds = link_count_fds();
+    for (int i = 0; i < 10; i++)
+        cr_assert_eq(holmes_connect(t, &owner, 0, s.handle, &c), -EAGAIN);
+    cr_assert_gt(link_count_fds(), fds);
+    holmes_transport_reap(t, &owner);
+    cr_assert_eq(link_count_fds(), fds);
+    holmes_transport_destroy(t);
+    listen_close(&s);
+}
+
+Test(conn, source_address_is_the_nics)
+{
+    struct holmes_nic nic = link_nic("127.0.0.3");
+    struct link l = {0};
+    struct holmes_conn_stats stats;
+
+    cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
+    nic = link_nic("127.0.0.2");
+    cr_assert_eq(holmes_transport_create(&nic, 1, &l.b), 0);
+    link_connect(&l);
+    holmes_conn_get_stats(l.send, &stats);
+    cr_assert(strstr(stats.local, "127.0.0.3"), "%s", stats.local);
+    cr_assert(strstr(stats.peer, "127.0.0.2"), "%s", stats.peer);
+    holmes_conn_get_stats(l.recv, &stats);
+    cr_assert(strstr(stats.peer, "127.0.0.3"), "%s", stats.peer);
+    link_close(&l);
+}
