@@ -1,0 +1,121 @@
+/* The life of a rank process: it takes a command, has its runner do it, and answers. Between
+ * commands it sleeps in recv, so that only the side whose turn it is uses the machine. */
+#include "rank.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "pattern.h"
+#include "size.h"
+
+struct rank {
+    const struct holmes_rank_attr *attr;
+    const struct holmes_runner_ops *ops;
+    struct holmes_runner *runner;
+    struct holmes_rank_work work;
+    size_t in_mapped, out_mapped;
+};
+
+static void buffers_free(struct rank *r)
+{
+    if (r->work.in)
+        munmap(r->work.in, r->in_mapped);
+    if (r->work.out)
+        munmap(r->work.out, r->out_mapped);
+    r->work.in = r->work.out = NULL;
+}
+
+static void *buffer_map(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static int rank_prepare(struct rank *r, const struct holmes_bench_command *cmd,
+                        struct holmes_bench_reply *reply)
+{
+    const struct holmes_rank_attr *a = r->attr;
+    struct holmes_rank_work *w = &r->work;
+
+    if (!w->in || w->shape.size_bytes != cmd->size_bytes) {
+        buffers_free(r);
+        holmes_shape_of(a->collective, cmd->size_bytes, a->nranks, a->type, &w->shape);
+        w->window =
+            a->collective == HOLMES_SENDRECV ? holmes_window_of(w->shape.size_bytes, a->window) : 1;
+        r->in_mapped = w->shape.in_bytes;
+        r->out_mapped = w->shape.out_bytes * w->window;
+        w->in = buffer_map(r->in_mapped);
+        w->out = buffer_map(r->out_mapped);
+        if (!w->in || !w->out) {
+            snprintf(reply->text, sizeof reply->text, "no memory for buffers of %zu bytes",
+                     r->in_mapped + r->out_mapped);
+            return -ENOMEM;
+        }
+    }
+    w->salt = cmd->salt;
+    holmes_pattern_fill(w->in, 0, w->shape.in_bytes / holmes_dtype_size(a->type), a->type, a->rank,
+                        w->salt);
+    holmes_pattern_poison(w->out, r->out_mapped);
+    atomic_fetch_add(a->beat, 1);
+    if (!cmd->check)
+        return 0;
+    return r->ops->verify(r->runner, w, cmd->streams, &reply->wrong, reply->text,
+                          sizeof reply->text);
+}
+
+static int rank_obey(struct rank *r, const struct holmes_bench_command *cmd,
+                     struct holmes_bench_reply *reply)
+{
+    switch (cmd->verb) {
+    case HOLMES_BENCH_JOIN:
+        return r->ops->join(r->attr, cmd, &r->runner, reply->text, sizeof reply->text);
+    case HOLMES_BENCH_PREPARE:
+        return rank_prepare(r, cmd, reply);
+    case HOLMES_BENCH_RUN:
+        return r->ops->run(r->runner, &r->work, cmd, &reply->ns, reply->text, sizeof reply->text);
+    default:
+        return 0;
+    }
+}
+
+int holmes_rank_serve(const struct holmes_rank_attr *attr, int fd)
+{
+    struct rank r = {
+        .attr = attr,
+        .ops = attr->plugin ? &holmes_runner_plugin : &holmes_runner_reference,
+        .work.attr = attr,
+    };
+    struct holmes_bench_command cmd = {.verb = HOLMES_BENCH_JOIN};
+    struct holmes_bench_reply reply = {.rc = 0};
+
+    while (reply.rc == 0 && cmd.verb != HOLMES_BENCH_LEAVE) {
+        ssize_t n = recv(fd, &cmd, sizeof cmd, 0);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n != (ssize_t)sizeof cmd)
+            break; /* the parent is gone */
+        reply = (struct holmes_bench_reply){.rc = 0};
+        if (cmd.verb == HOLMES_BENCH_LEAVE)
+            break;
+        reply.rc = rank_obey(&r, &cmd, &reply);
+        if (reply.rc != 0 && !reply.text[0])
+            snprintf(reply.text, sizeof reply.text, "%s", holmes_strerror(reply.rc));
+        atomic_fetch_add(attr->beat, 1);
+        if (send(fd, &reply, sizeof reply, MSG_NOSIGNAL) < 0)
+            break;
+    }
+    r.ops->leave(r.runner);
+    buffers_free(&r);
+    if (cmd.verb == HOLMES_BENCH_LEAVE) {
+        reply = (struct holmes_bench_reply){.rc = 0};
+        send(fd, &reply, sizeof reply, MSG_NOSIGNAL);
+    }
+    close(fd);
+    return reply.rc == 0 ? 0 : 1;
+}

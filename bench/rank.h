@@ -1,0 +1,104 @@
+/* One rank process of a side (a plugin, or the reference): what it is told, what it answers, and
+ * the two ways to do the work.
+ *
+ * Parent and rank speak over a SOCK_SEQPACKET pair, one command at a time, one reply to each. Both
+ * ends are the same program on the same machine, so the structs travel as they are.
+ */
+#ifndef HOLMES_BENCH_RANK_H
+#define HOLMES_BENCH_RANK_H
+
+#include <netinet/in.h>
+#include <stdatomic.h>
+
+#include "collective.h"
+
+#define HOLMES_BENCH_RANKS_MAX   64
+#define HOLMES_BENCH_STREAMS_MAX 8
+
+enum holmes_bench_verb {
+    HOLMES_BENCH_JOIN,    /* meet the other ranks */
+    HOLMES_BENCH_PREPARE, /* buffers for size_bytes; with `check` one verified, untimed pass */
+    HOLMES_BENCH_RUN,     /* a timed run */
+    HOLMES_BENCH_LEAVE,   /* close everything in order and exit */
+};
+
+/* What a run measures. */
+enum holmes_bench_measure {
+    HOLMES_BENCH_TIME,      /* one collective after the other */
+    HOLMES_BENCH_LATENCY,   /* sendrecv: half the round trip of a message sent back and forth */
+    HOLMES_BENCH_BANDWIDTH, /* sendrecv: one way, several messages under way, the last confirmed */
+};
+
+struct holmes_bench_command {
+    enum holmes_bench_verb verb;
+    /* JOIN of a plugin */
+    uint16_t port;
+    char secret[40];
+    /* PREPARE */
+    uint64_t size_bytes;
+    uint32_t salt;
+    bool check;
+    /* RUN; streams also with PREPARE, and only for the reference */
+    enum holmes_bench_measure measure;
+    uint32_t warmups, iters, streams;
+};
+
+struct holmes_bench_reply {
+    int rc;         /* 0, or negative errno with a sentence in `text` */
+    uint64_t ns;    /* RUN: of all its iterations */
+    uint64_t wrong; /* PREPARE: elements of this rank */
+    char text[400]; /* JOIN: what was opened */
+};
+
+/* What a rank process is told at its birth. */
+struct holmes_rank_attr {
+    enum holmes_collective collective;
+    enum holmes_dtype type;
+    int rank, nranks;
+    size_t window;               /* sendrecv */
+    int timeout_s;               /* of any single operation */
+    const char *plugin, *device; /* plugin NULL: the reference */
+    /* reference: this rank's listening socket, where the next one (or the partner) listens, and
+     * what a connection must say first */
+    int listen_fd;
+    struct sockaddr_in next;
+    uint64_t token;
+    /* Counts operations done, in memory shared with the parent: how it tells slow from stuck. */
+    atomic_uint_fast64_t *beat;
+};
+
+/* Buffers of the present size, and the shape that they have. */
+struct holmes_rank_work {
+    const struct holmes_rank_attr *attr;
+    struct holmes_shape shape;
+    size_t window; /* sendrecv: messages under way, each with its own part of `out` */
+    void *in, *out;
+    uint32_t salt;
+};
+
+/* What does the work. Calls return 0 or a negative errno with a sentence in `why`. */
+struct holmes_runner;
+struct holmes_runner_ops {
+    int (*join)(const struct holmes_rank_attr *attr, const struct holmes_bench_command *cmd,
+                struct holmes_runner **out, char *about, size_t about_len);
+    /* One pass over poisoned buffers; *wrong counts the elements that are not what they must be. */
+    int (*verify)(struct holmes_runner *r, const struct holmes_rank_work *w, uint32_t streams,
+                  uint64_t *wrong, char *why, size_t why_len);
+    int (*run)(struct holmes_runner *r, const struct holmes_rank_work *w,
+               const struct holmes_bench_command *cmd, uint64_t *ns, char *why, size_t why_len);
+    void (*leave)(struct holmes_runner *r); /* NULL is fine */
+};
+extern const struct holmes_runner_ops holmes_runner_plugin;
+extern const struct holmes_runner_ops holmes_runner_reference;
+
+/* Serves commands from `fd` until told to leave, the parent is gone, or one fails. Returns the exit
+ * status of the process. */
+int holmes_rank_serve(const struct holmes_rank_attr *attr, int fd);
+
+/* sendrecv works in pairs. */
+static inline int holmes_rank_partner(int rank)
+{
+    return rank ^ 1;
+}
+
+#endif

@@ -1,0 +1,170 @@
+/* The tables. Of the reference the fastest number of streams stands among the plugins; a second
+ * table gives all of them. */
+#include "report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "table.h"
+
+static const char *type_name(const struct holmes_bench_options *o)
+{
+    return o->type == HOLMES_FLOAT32 ? "float" : "bfloat16";
+}
+
+/* "-" for what does not exist. */
+static void cell_number(struct holmes_table *t, const char *fmt, double v)
+{
+    char text[48] = "-";
+
+    if (isfinite(v))
+        snprintf(text, sizeof text, fmt, v);
+    holmes_table_cell(t, "%s", text);
+}
+
+/* Four significant digits without an exponent, as columns like it. */
+static const char *digits_for(double v)
+{
+    return v >= 1000 ? "%.0f" : v >= 100 ? "%.1f" : v >= 1 ? "%.2f" : v >= 0.01 ? "%.3f" : "%.5f";
+}
+
+static void add_headings(struct holmes_table *t, const struct holmes_results *r, bool vs_first,
+                         bool vs_reference)
+{
+    static const char *const headings[] = {"size\n(B)",     "count\n(elements)", "type",
+                                           "side",          "time\n(us)",        "algbw\n(GB/s)",
+                                           "busbw\n(GB/s)", "spread\n(%)",       "#wrong"};
+    char ratio[96];
+
+    for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++)
+        holmes_table_column(t, headings[i],
+                            i == 2 || i == 3 ? HOLMES_TABLE_LEFT : HOLMES_TABLE_RIGHT);
+    snprintf(ratio, sizeof ratio, "x %.60s", r->variants[0].label);
+    if (vs_first)
+        holmes_table_column(t, ratio, HOLMES_TABLE_RIGHT);
+    if (vs_reference)
+        holmes_table_column(t, "x reference", HOLMES_TABLE_RIGHT);
+}
+
+static void add_row(struct holmes_table *t, const struct holmes_results *r, int measure, int size,
+                    int variant, bool vs_first, bool vs_reference)
+{
+    const struct holmes_shape *s = &r->shapes[size];
+    struct holmes_figures f = holmes_results_figures(r, measure, size, variant);
+
+    holmes_table_cell(t, "%ju", (uintmax_t)s->size_bytes);
+    holmes_table_cell(t, "%zu", s->count);
+    holmes_table_cell(t, "%s", type_name(r->options));
+    holmes_table_cell(t, "%s", r->variants[variant].label);
+    cell_number(t, digits_for(f.us.median), f.us.median);
+    cell_number(t, digits_for(f.algbw.median), f.algbw.median);
+    cell_number(t, digits_for(f.busbw.median), f.busbw.median);
+    cell_number(t, "%.0f", 100 * f.spread);
+    if (r->options->check)
+        holmes_table_cell(t, "%ju", (uintmax_t)r->cells[0][size][variant].wrong);
+    else
+        holmes_table_cell(t, "n/a");
+    if (vs_first)
+        cell_number(t, "%.2f", f.vs_first);
+    if (vs_reference)
+        cell_number(t, "%.2f", f.vs_reference);
+}
+
+static int print_measure(const struct holmes_results *r, int measure, FILE *out)
+{
+    const struct holmes_bench_options *o = r->options;
+    bool vs_first = o->nplugins > 1, vs_reference = o->reference && o->nplugins > 0;
+    struct holmes_table *t;
+    int rc = holmes_table_create(9 + vs_first + vs_reference, &t);
+
+    if (rc != 0)
+        return rc;
+    add_headings(t, r, vs_first, vs_reference);
+    for (int s = 0; s < r->nsizes_done; s++) {
+        for (int v = 0; v < o->nplugins; v++)
+            add_row(t, r, measure, s, v, vs_first, vs_reference);
+        if (o->reference)
+            add_row(t, r, measure, s, holmes_results_best_reference(r, measure, s), vs_first,
+                    vs_reference);
+    }
+    rc = holmes_table_print(t, out);
+    holmes_table_destroy(t);
+    return rc;
+}
+
+/* The reference by number of streams: bandwidths, for latencies microseconds. */
+static int print_streams(const struct holmes_results *r, int measure, FILE *out)
+{
+    bool latency = r->measures[measure] == HOLMES_BENCH_LATENCY;
+    int first = r->options->nplugins;
+    struct holmes_table *t;
+    int rc = holmes_table_create(1 + r->nvariants - first, &t);
+
+    if (rc != 0)
+        return rc;
+    holmes_table_column(t, "size\n(B)", HOLMES_TABLE_RIGHT);
+    for (int v = first; v < r->nvariants; v++)
+        holmes_table_column(t, r->variants[v].label, HOLMES_TABLE_RIGHT);
+    for (int s = 0; s < r->nsizes_done; s++) {
+        holmes_table_cell(t, "%ju", (uintmax_t)r->shapes[s].size_bytes);
+        for (int v = first; v < r->nvariants; v++) {
+            struct holmes_figures f = holmes_results_figures(r, measure, s, v);
+            double shown = latency ? f.us.median : f.busbw.median;
+
+            cell_number(t, digits_for(shown), shown);
+        }
+    }
+    fprintf(out, "\n# reference by number of streams: %s\n", latency ? "us" : "busbw, GB/s");
+    rc = holmes_table_print(t, out);
+    holmes_table_destroy(t);
+    return rc;
+}
+
+static void print_preface(const struct holmes_results *r, FILE *out)
+{
+    const struct holmes_bench_options *o = r->options;
+    char host[65] = "";
+
+    gethostname(host, sizeof host - 1);
+    fprintf(out, "# holmes-bench %s: %d ranks on %s (%ld CPUs), %s, median of %d rounds\n",
+            holmes_collective_name(o->collective), o->nranks, host, sysconf(_SC_NPROCESSORS_ONLN),
+            type_name(o), o->rounds);
+    for (int v = 0; v < o->nplugins; v++)
+        fprintf(out, "# %s: %s\n", r->variants[v].label, r->variants[v].about);
+    if (o->reference)
+        fprintf(out, "# reference: %s, plain streams, blocking send and recv, no sums\n",
+                r->variants[o->nplugins].about);
+}
+
+static const char *measure_title(enum holmes_bench_measure m)
+{
+    switch (m) {
+    case HOLMES_BENCH_LATENCY:
+        return "latency: half a round trip";
+    case HOLMES_BENCH_BANDWIDTH:
+        return "bandwidth: one way, several messages under way";
+    default:
+        return NULL;
+    }
+}
+
+int holmes_report_table(const struct holmes_results *r, FILE *out)
+{
+    uint64_t wrong = holmes_results_wrong(r);
+    int rc = 0;
+
+    print_preface(r, out);
+    for (int m = 0; m < r->nmeasures && rc == 0; m++) {
+        const char *title = measure_title(r->measures[m]);
+
+        fprintf(out, "#\n%s%s%s", title ? "# " : "", title ? title : "", title ? "\n" : "");
+        rc = print_measure(r, m, out);
+        if (rc == 0 && r->options->reference && r->options->nstreams > 1)
+            rc = print_streams(r, m, out);
+    }
+    if (rc == 0 && r->options->check)
+        fprintf(out, "\n# wrong elements: %ju%s\n", (uintmax_t)wrong, wrong ? "  FAILED" : "");
+    return rc != 0 ? rc : fflush(out) != 0 || ferror(out) ? -EIO : 0;
+}

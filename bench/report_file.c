@@ -1,0 +1,230 @@
+/* CSV, JSON and SVG of the results. */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+#include "svg.h"
+#include "utf8.h"
+
+/* RFC 4180: quoted where it must be. */
+static void csv_text(FILE *out, const char *text)
+{
+    if (!strpbrk(text, "\",\r\n")) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"')
+            fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+/* Nothing for what does not exist. */
+static void csv_number(FILE *out, double v)
+{
+    fputc(',', out);
+    if (isfinite(v))
+        fprintf(out, "%.9g", v);
+}
+
+static void csv_stats(FILE *out, struct holmes_stats s)
+{
+    csv_number(out, s.median);
+    csv_number(out, s.min);
+    csv_number(out, s.max);
+}
+
+static const char *type_name(const struct holmes_results *r)
+{
+    return r->options->type == HOLMES_FLOAT32 ? "float" : "bfloat16";
+}
+
+static void csv_row(const struct holmes_results *r, int m, int s, int v, FILE *out)
+{
+    const struct holmes_variant *variant = &r->variants[v];
+    const struct holmes_cell *c = &r->cells[m][s][v];
+    struct holmes_figures f = holmes_results_figures(r, m, s, v);
+
+    fprintf(out, "%s,%s,%d,%s,%ju,%zu,", holmes_collective_name(r->options->collective),
+            holmes_measure_name(r->measures[m]), r->options->nranks, type_name(r),
+            (uintmax_t)r->shapes[s].size_bytes, r->shapes[s].count);
+    csv_text(out, variant->label);
+    fprintf(out, ",%s,%d,%d,%d", variant->streams ? "reference" : "plugin", variant->streams,
+            c->rounds, c->iters);
+    csv_stats(out, f.us);
+    csv_stats(out, f.algbw);
+    csv_stats(out, f.busbw);
+    if (r->options->check)
+        fprintf(out, ",%ju", (uintmax_t)r->cells[0][s][v].wrong);
+    else
+        fputc(',', out);
+    csv_number(out, f.vs_first);
+    csv_number(out, f.vs_reference);
+    fputs("\r\n", out);
+}
+
+int holmes_report_csv(const struct holmes_results *r, FILE *out)
+{
+    fputs("collective,measure,ranks,type,size_bytes,count,side,kind,streams,rounds,iters,"
+          "time_us,time_us_min,time_us_max,algbw_gbytes_s,algbw_gbytes_s_min,algbw_gbytes_s_max,"
+          "busbw_gbytes_s,busbw_gbytes_s_min,busbw_gbytes_s_max,wrong,ratio_first,"
+          "ratio_reference\r\n",
+          out);
+    for (int m = 0; m < r->nmeasures; m++)
+        for (int s = 0; s < r->nsizes_done; s++)
+            for (int v = 0; v < r->nvariants; v++)
+                csv_row(r, m, s, v, out);
+    return fflush(out) != 0 || ferror(out) ? -EIO : 0;
+}
+
+static json_t *json_number(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+/* A label may come from a path of any bytes, and jansson takes UTF-8 only. */
+static json_t *json_text(const char *text)
+{
+    char clean[512];
+    size_t at = 0, n;
+
+    for (; *text && at + 4 < sizeof clean; text += n) {
+        if (holmes_utf8_decode(text, &n) == HOLMES_UTF8_REPLACEMENT) {
+            clean[at++] = '?';
+            continue;
+        }
+        memcpy(clean + at, text, n);
+        at += n;
+    }
+    return json_stringn(clean, at);
+}
+
+static json_t *json_cell(const struct holmes_results *r, int m, int s, int v)
+{
+    const struct holmes_cell *c = &r->cells[m][s][v];
+    struct holmes_figures f = holmes_results_figures(r, m, s, v);
+    json_t *rounds = json_array(), *wrong = json_null();
+
+    for (int i = 0; i < c->rounds; i++)
+        json_array_append_new(rounds, json_real(c->us[i]));
+    if (r->options->check)
+        wrong = json_integer((json_int_t)r->cells[0][s][v].wrong);
+    return json_pack("{s:s, s:I, s:I, s:o, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "measure",
+                     holmes_measure_name(r->measures[m]), "size_bytes",
+                     (json_int_t)r->shapes[s].size_bytes, "count", (json_int_t)r->shapes[s].count,
+                     "side", json_text(r->variants[v].label), "streams", r->variants[v].streams,
+                     "iters", c->iters, "round_us", rounds, "time_us", json_number(f.us.median),
+                     "algbw_gbytes_s", json_number(f.algbw.median), "busbw_gbytes_s",
+                     json_number(f.busbw.median), "ratio_first", json_number(f.vs_first),
+                     "ratio_reference", json_number(f.vs_reference), "wrong", wrong);
+}
+
+static json_t *json_sides(const struct holmes_results *r)
+{
+    json_t *sides = json_array();
+
+    for (int v = 0; v < r->nvariants; v++) {
+        const struct holmes_variant *variant = &r->variants[v];
+
+        json_array_append_new(
+            sides, json_pack("{s:o, s:o, s:i}", "label", json_text(variant->label), "about",
+                             json_text(variant->about), "streams", variant->streams));
+    }
+    return sides;
+}
+
+int holmes_report_json(const struct holmes_results *r, FILE *out)
+{
+    json_t *cells = json_array(), *root;
+    int rc;
+
+    for (int m = 0; m < r->nmeasures; m++)
+        for (int s = 0; s < r->nsizes_done; s++)
+            for (int v = 0; v < r->nvariants; v++)
+                json_array_append_new(cells, json_cell(r, m, s, v));
+    root = json_pack("{s:s, s:i, s:s, s:i, s:o, s:o}", "collective",
+                     holmes_collective_name(r->options->collective), "ranks", r->options->nranks,
+                     "type", type_name(r), "rounds", r->options->rounds, "sides", json_sides(r),
+                     "results", cells);
+    if (!root)
+        return -ENOMEM;
+    rc = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_decref(root);
+    fputc('\n', out);
+    return rc != 0 || fflush(out) != 0 || ferror(out) ? -EIO : 0;
+}
+
+/* --- charts ----------------------------------------------------------------------------------- */
+
+enum figure { FIGURE_US, FIGURE_BUSBW };
+
+struct plot {
+    struct holmes_svg_series series[HOLMES_BENCH_PLUGINS_MAX + 1];
+    double x[HOLMES_BENCH_SIZES_MAX];
+    double y[HOLMES_BENCH_PLUGINS_MAX + 1][HOLMES_BENCH_SIZES_MAX];
+};
+
+/* A line for each plugin, then one through the fastest reference of each size. */
+static size_t plot_fill(struct plot *p, const struct holmes_results *r, int m, enum figure figure)
+{
+    const struct holmes_bench_options *o = r->options;
+    int nlines = o->nplugins + o->reference;
+
+    for (int line = 0; line < nlines; line++) {
+        for (int s = 0; s < r->nsizes_done; s++) {
+            int v = line < o->nplugins ? line : holmes_results_best_reference(r, m, s);
+            struct holmes_figures f = holmes_results_figures(r, m, s, v);
+
+            p->x[s] = (double)r->shapes[s].size_bytes;
+            p->y[line][s] = figure == FIGURE_US ? f.us.median : f.busbw.median;
+        }
+        p->series[line] = (struct holmes_svg_series){
+            .name = line < o->nplugins ? r->variants[line].label : "plain TCP streams (fastest)",
+            .x = p->x,
+            .y = p->y[line],
+            .n = (size_t)r->nsizes_done};
+    }
+    return (size_t)nlines;
+}
+
+static void draw(const struct holmes_results *r, int m, enum figure figure, double x,
+                 const char *title, FILE *out)
+{
+    struct plot *p = calloc(1, sizeof *p);
+    char subtitle[128];
+    struct holmes_svg_chart chart = {
+        .title = title,
+        .subtitle = subtitle,
+        .x = {"size (bytes)", HOLMES_SVG_LOG2},
+        .y = {figure == FIGURE_US ? "microseconds" : "bus bandwidth (GB/s)", HOLMES_SVG_LOG10},
+    };
+
+    if (!p)
+        return;
+    snprintf(subtitle, sizeof subtitle, "%d ranks, %s, median of %d rounds", r->options->nranks,
+             type_name(r), r->options->rounds);
+    chart.series = p->series;
+    chart.nseries = plot_fill(p, r, m, figure);
+    holmes_svg_lines(out, x, 0, 640, 440, &chart);
+    free(p);
+}
+
+int holmes_report_svg(const struct holmes_results *r, FILE *out)
+{
+    const char *name = holmes_collective_name(r->options->collective);
+    char title[96];
+
+    snprintf(title, sizeof title, "holmes-bench %s", name);
+    holmes_svg_begin(out, 1280, 440, title);
+    snprintf(title, sizeof title, "%s: bandwidth by size", name);
+    draw(r, r->nmeasures - 1, FIGURE_BUSBW, 0, title, out);
+    snprintf(title, sizeof title, "%s: %s by size", name, r->nmeasures > 1 ? "latency" : "time");
+    draw(r, 0, FIGURE_US, 640, title, out);
+    return holmes_svg_end(out);
+}

@@ -1,0 +1,150 @@
+/* The table of measurements behind every output. */
+#include "results.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+const char *holmes_measure_name(enum holmes_bench_measure m)
+{
+    static const char *const names[] = {"time", "latency", "bandwidth"};
+
+    return names[m];
+}
+
+static void lay_out_sizes(struct holmes_results *r)
+{
+    const struct holmes_bench_options *o = r->options;
+    struct holmes_shape shape;
+
+    for (uint64_t size = o->min_bytes; size <= o->max_bytes && r->nsizes < HOLMES_BENCH_SIZES_MAX;
+         size *= (uint64_t)o->factor) {
+        if (!holmes_shape_of(o->collective, size, o->nranks, o->type, &shape))
+            continue;
+        if (r->nsizes == 0 || r->shapes[r->nsizes - 1].size_bytes != shape.size_bytes)
+            r->shapes[r->nsizes++] = shape;
+    }
+    /* All steps too small for an element, but the largest size is not. */
+    if (r->nsizes == 0 && holmes_shape_of(o->collective, o->max_bytes, o->nranks, o->type, &shape))
+        r->shapes[r->nsizes++] = shape;
+}
+
+static void lay_out_variants(struct holmes_results *r)
+{
+    const struct holmes_bench_options *o = r->options;
+
+    for (int i = 0; i < o->nplugins; i++) {
+        struct holmes_variant *v = &r->variants[r->nvariants++];
+
+        snprintf(v->label, sizeof v->label, "%s", o->plugins[i].label);
+        v->team = i;
+    }
+    for (int i = 0; i < o->nstreams && o->reference; i++) {
+        struct holmes_variant *v = &r->variants[r->nvariants++];
+
+        snprintf(v->label, sizeof v->label, "TCP x%d", o->streams[i]);
+        v->team = o->nplugins;
+        v->streams = o->streams[i];
+    }
+}
+
+struct holmes_results *holmes_results_create(const struct holmes_bench_options *options)
+{
+    struct holmes_results *r = calloc(1, sizeof *r);
+
+    if (!r)
+        return NULL;
+    r->options = options;
+    if (options->collective == HOLMES_SENDRECV) {
+        r->measures[r->nmeasures++] = HOLMES_BENCH_LATENCY;
+        r->measures[r->nmeasures++] = HOLMES_BENCH_BANDWIDTH;
+    } else {
+        r->measures[r->nmeasures++] = HOLMES_BENCH_TIME;
+    }
+    lay_out_sizes(r);
+    lay_out_variants(r);
+    for (int m = 0; m < r->nmeasures; m++) {
+        for (int s = 0; s < r->nsizes; s++) {
+            for (int v = 0; v < r->nvariants; v++) {
+                r->cells[m][s][v].us = calloc((size_t)options->rounds, sizeof(double));
+                if (!r->cells[m][s][v].us) {
+                    holmes_results_destroy(r);
+                    return NULL;
+                }
+            }
+        }
+    }
+    return r;
+}
+
+void holmes_results_destroy(struct holmes_results *r)
+{
+    if (!r)
+        return;
+    for (int m = 0; m < r->nmeasures; m++)
+        for (int s = 0; s < r->nsizes; s++)
+            for (int v = 0; v < r->nvariants; v++)
+                free(r->cells[m][s][v].us);
+    free(r);
+}
+
+int holmes_results_best_reference(const struct holmes_results *r, int measure, int size)
+{
+    double best_us = INFINITY;
+    int best = -1;
+
+    for (int v = 0; v < r->nvariants; v++) {
+        const struct holmes_cell *c = &r->cells[measure][size][v];
+        double us = holmes_stats_of(c->us, (size_t)c->rounds).median;
+
+        if (r->variants[v].streams && us < best_us) {
+            best = v;
+            best_us = us;
+        }
+    }
+    return best;
+}
+
+static double speedup(const struct holmes_cell *ours, const struct holmes_cell *base)
+{
+    int rounds = ours->rounds < base->rounds ? ours->rounds : base->rounds;
+
+    return holmes_stats_speedup(ours->us, base->us, (size_t)rounds);
+}
+
+static struct holmes_stats bandwidth(struct holmes_stats us, double bytes)
+{
+    return (struct holmes_stats){.median = bytes / us.median / 1e3,
+                                 .min = bytes / us.max / 1e3,
+                                 .max = bytes / us.min / 1e3};
+}
+
+struct holmes_figures holmes_results_figures(const struct holmes_results *r, int measure, int size,
+                                             int variant)
+{
+    const struct holmes_bench_options *o = r->options;
+    const struct holmes_cell *cells = r->cells[measure][size];
+    double bytes = (double)r->shapes[size].size_bytes;
+    int best = holmes_results_best_reference(r, measure, size);
+    struct holmes_figures f = {.vs_first = NAN, .vs_reference = NAN};
+
+    f.us = holmes_stats_of(cells[variant].us, (size_t)cells[variant].rounds);
+    f.spread = (f.us.max - f.us.min) / f.us.median;
+    f.algbw = bandwidth(f.us, bytes);
+    f.busbw = bandwidth(f.us, bytes * holmes_collective_factor(o->collective, o->nranks));
+    if (o->nplugins > 0 && variant != 0)
+        f.vs_first = speedup(&cells[variant], &cells[0]);
+    if (best >= 0 && best != variant)
+        f.vs_reference = speedup(&cells[variant], &cells[best]);
+    return f;
+}
+
+uint64_t holmes_results_wrong(const struct holmes_results *r)
+{
+    uint64_t wrong = 0;
+
+    for (int s = 0; s < r->nsizes; s++)
+        for (int v = 0; v < r->nvariants; v++)
+            wrong += r->cells[0][s][v].wrong;
+    return wrong;
+}

@@ -1,0 +1,254 @@
+/* Who measures when. For each size every side verifies once and finds its number of iterations;
+ * then come the rounds, in each of which every variant has one turn. The order of turns moves by
+ * one each round, so that nobody always follows the same neighbour. */
+#include "session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "progress.h"
+#include "size.h"
+#include "team.h"
+
+#define TEAMS_MAX (HOLMES_BENCH_PLUGINS_MAX + 1)
+#define SAMPLE_NS 100000000.0 /* what one measurement takes when iterations are ours to choose */
+#define ITERS_MAX 5000
+#define CALIBRATION_US                                                                             \
+    2000.0 /* what an operation is expected to take before it is known: small sizes */
+
+struct session {
+    struct holmes_results *r;
+    struct holmes_team *teams[TEAMS_MAX];
+    int nteams;
+    struct holmes_progress bar;
+    uint64_t done_ms; /* of the bar's total: expected milliseconds */
+    char *why;
+    size_t why_len;
+};
+
+uint64_t holmes_session_memory(const struct holmes_results *r)
+{
+    const struct holmes_bench_options *o = r->options;
+    const struct holmes_shape *s = &r->shapes[r->nsizes - 1];
+    uint64_t window = 1, teams = (uint64_t)o->nplugins + o->reference;
+
+    if (o->collective == HOLMES_SENDRECV)
+        window = holmes_window_of(s->size_bytes, (size_t)o->window);
+    return teams * (uint64_t)o->nranks * (s->in_bytes + window * s->out_bytes);
+}
+
+static int team_result(struct session *s, const struct holmes_team *t, int rc)
+{
+    if (rc != 0)
+        snprintf(s->why, s->why_len, "%s", holmes_team_why(t));
+    return rc;
+}
+
+static int start_teams(struct session *s, volatile sig_atomic_t *stop)
+{
+    const struct holmes_bench_options *o = s->r->options;
+    int rc = 0;
+
+    for (int i = 0; i < o->nplugins + o->reference && rc == 0; i++) {
+        bool plugin = i < o->nplugins;
+        struct holmes_team_attr attr = {
+            .label = plugin ? o->plugins[i].label : "reference",
+            .plugin = plugin ? o->plugins[i].path : NULL,
+            .device = o->device,
+            .collective = o->collective,
+            .type = o->type,
+            .nranks = o->nranks,
+            .window = (size_t)o->window,
+            .timeout_s = o->timeout_s,
+            .stop = stop,
+        };
+        rc = holmes_team_fork(&attr, &s->teams[i], s->why, s->why_len);
+        s->nteams += rc == 0;
+    }
+    for (int i = 0; i < s->nteams && rc == 0; i++)
+        rc = team_result(s, s->teams[i], holmes_team_join(s->teams[i]));
+    for (int i = 0; i < s->r->nvariants && rc == 0; i++)
+        snprintf(s->r->variants[i].about, sizeof s->r->variants[i].about, "%s",
+                 holmes_team_about(s->teams[s->r->variants[i].team]));
+    return rc;
+}
+
+/* --- progress --------------------------------------------------------------------------------- */
+
+/* A guess that only the estimate of the time left depends on: every rank moves the bytes once at
+ * 1 GB/s, all ranks share the machine. */
+static double operation_guess_ms(const struct session *s, int size)
+{
+    return (double)s->r->shapes[size].size_bytes * s->r->options->nranks / 1e6;
+}
+
+static uint64_t turn_guess_ms(const struct session *s, int size)
+{
+    double ms = operation_guess_ms(s, size);
+    int iters = s->r->options->iters;
+
+    if (iters)
+        return 1 + (uint64_t)((CALIBRATION_US / 1e3 + ms) * iters);
+    return (uint64_t)(ms > 100 ? ms : 110);
+}
+
+static uint64_t size_guess_ms(const struct session *s, int size)
+{
+    const struct holmes_results *r = s->r;
+    uint64_t turns = (uint64_t)(r->nvariants * r->nmeasures * r->options->rounds);
+    uint64_t before =
+        (uint64_t)(2 + operation_guess_ms(s, size) * 4) * (uint64_t)(r->nvariants * r->nmeasures);
+
+    return turns * turn_guess_ms(s, size) + before;
+}
+
+static uint64_t total_guess_ms(const struct session *s)
+{
+    uint64_t ms = 0;
+
+    for (int i = 0; i < s->r->nsizes; i++)
+        ms += size_guess_ms(s, i);
+    return ms;
+}
+
+static void show(struct session *s, int size, int round, const char *label)
+{
+    char text[32];
+
+    holmes_size_format(s->r->shapes[size].size_bytes, text, sizeof text);
+    if (round < 0)
+        holmes_progress_update(&s->bar, s->done_ms, "%s, checking %s", text, label);
+    else
+        holmes_progress_update(&s->bar, s->done_ms, "%s, round %d of %d, %s", text, round + 1,
+                               s->r->options->rounds, label);
+}
+
+/* --- measuring -------------------------------------------------------------------------------- */
+
+/* One timed run: microseconds of an operation by the slowest rank. */
+static int measure_once(struct session *s, int measure, int variant, uint32_t warmups,
+                        uint32_t iters, double *us)
+{
+    const struct holmes_variant *v = &s->r->variants[variant];
+    struct holmes_bench_reply replies[HOLMES_BENCH_RANKS_MAX];
+    struct holmes_bench_command cmd = {
+        .verb = HOLMES_BENCH_RUN,
+        .measure = s->r->measures[measure],
+        .warmups = warmups,
+        .iters = iters,
+        .streams = (uint32_t)v->streams,
+    };
+    struct holmes_team *t = s->teams[v->team];
+    uint64_t ns = 0;
+    int rc = team_result(s, t, holmes_team_call(t, &cmd, replies));
+
+    if (rc != 0)
+        return rc;
+    for (int i = 0; i < s->r->options->nranks; i++)
+        ns = replies[i].ns > ns ? replies[i].ns : ns;
+    *us = (double)ns / 1e3 / iters / (cmd.measure == HOLMES_BENCH_LATENCY ? 2 : 1);
+    return 0;
+}
+
+/* Buffers for this size and, if wanted, a verified pass; the count goes to every variant that these
+ * processes run. */
+static int prepare_team(struct session *s, int size, int team)
+{
+    const struct holmes_bench_options *o = s->r->options;
+    struct holmes_bench_reply replies[HOLMES_BENCH_RANKS_MAX];
+    struct holmes_bench_command cmd = {
+        .verb = HOLMES_BENCH_PREPARE,
+        .size_bytes = s->r->shapes[size].size_bytes,
+        .salt = (uint32_t)(size * TEAMS_MAX + team + 1),
+        .check = o->check,
+        .streams = (uint32_t)o->streams[o->nstreams - 1],
+    };
+    uint64_t wrong = 0;
+    int rc = team_result(s, s->teams[team], holmes_team_call(s->teams[team], &cmd, replies));
+
+    if (rc != 0)
+        return rc;
+    for (int i = 0; i < o->nranks; i++)
+        wrong += replies[i].wrong;
+    for (int v = 0; v < s->r->nvariants; v++)
+        if (s->r->variants[v].team == team)
+            s->r->cells[0][size][v].wrong = wrong;
+    return 0;
+}
+
+/* How many operations fill a measurement, from a short one. */
+static int calibrate(struct session *s, int size, int measure, int variant)
+{
+    struct holmes_cell *c = &s->r->cells[measure][size][variant];
+    bool small = s->r->shapes[size].size_bytes < (1 << 20);
+    double us, fit;
+    int rc;
+
+    c->iters = s->r->options->iters;
+    if (c->iters)
+        return 0;
+    rc = measure_once(s, measure, variant, small ? 10 : 1, small ? 20 : 2, &us);
+    if (rc != 0)
+        return rc;
+    fit = SAMPLE_NS / 1e3 / (s->r->measures[measure] == HOLMES_BENCH_LATENCY ? 2 * us : us);
+    c->iters = fit < 1 ? 1 : fit > ITERS_MAX ? ITERS_MAX : (int)fit;
+    return 0;
+}
+
+static int take_turn(struct session *s, int size, int round, int variant)
+{
+    int rc = 0;
+
+    show(s, size, round, s->r->variants[variant].label);
+    for (int m = 0; m < s->r->nmeasures && rc == 0; m++) {
+        struct holmes_cell *c = &s->r->cells[m][size][variant];
+
+        rc = measure_once(s, m, variant, (uint32_t)c->iters / 5, (uint32_t)c->iters, &c->us[round]);
+        c->rounds += rc == 0;
+        s->done_ms += turn_guess_ms(s, size);
+    }
+    return rc;
+}
+
+static int measure_size(struct session *s, int size)
+{
+    struct holmes_results *r = s->r;
+    uint64_t begun_ms = s->done_ms;
+    int rc = 0;
+
+    for (int t = 0; t < s->nteams && rc == 0; t++) {
+        show(s, size, -1, t < r->options->nplugins ? r->options->plugins[t].label : "reference");
+        rc = prepare_team(s, size, t);
+    }
+    for (int v = 0; v < r->nvariants && rc == 0; v++)
+        for (int m = 0; m < r->nmeasures && rc == 0; m++)
+            rc = calibrate(s, size, m, v);
+    for (int round = 0; round < r->options->rounds && rc == 0; round++)
+        for (int i = 0; i < r->nvariants && rc == 0; i++)
+            rc = take_turn(s, size, round, (i + round) % r->nvariants);
+    s->done_ms = begun_ms + size_guess_ms(s, size);
+    r->nsizes_done += rc == 0;
+    return rc;
+}
+
+int holmes_session_run(struct holmes_results *r, volatile sig_atomic_t *stop, char *why,
+                       size_t why_len)
+{
+    struct session s = {.r = r, .why = why, .why_len = why_len};
+    int rc;
+
+    holmes_progress_init(&s.bar, stderr, holmes_collective_name(r->options->collective),
+                         total_guess_ms(&s), false);
+    rc = start_teams(&s, stop);
+    for (int i = 0; i < r->nsizes && rc == 0; i++)
+        rc = measure_size(&s, i);
+    if (rc == 0)
+        holmes_progress_update(&s.bar, s.done_ms, "closing");
+    for (int i = 0; i < s.nteams && rc == 0; i++)
+        rc = team_result(&s, s.teams[i], holmes_team_leave(s.teams[i]));
+    holmes_progress_hide(&s.bar);
+    for (int i = 0; i < TEAMS_MAX; i++)
+        holmes_team_destroy(s.teams[i]);
+    return rc;
+}

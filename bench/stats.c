@@ -1,0 +1,42 @@
+/* Medians and ratios. The number of rounds is small: sorting a copy is cheap. */
+#include "stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+struct holmes_stats holmes_stats_of(const double *values, size_t n)
+{
+    struct holmes_stats s = {NAN, NAN, NAN};
+    double *sorted = n ? malloc(n * sizeof *sorted) : NULL;
+
+    if (!sorted)
+        return s;
+    memcpy(sorted, values, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, compare);
+    s.min = sorted[0];
+    s.max = sorted[n - 1];
+    s.median = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+    free(sorted);
+    return s;
+}
+
+double holmes_stats_speedup(const double *ours, const double *base, size_t rounds)
+{
+    double *ratios = rounds ? malloc(rounds * sizeof *ratios) : NULL, median;
+
+    if (!ratios)
+        return NAN;
+    for (size_t i = 0; i < rounds; i++)
+        ratios[i] = base[i] / ours[i];
+    median = holmes_stats_of(ratios, rounds).median;
+    free(ratios);
+    return median;
+}

@@ -1,0 +1,229 @@
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+#include "tests/support/xml_check.h"
+
+static struct holmes_bench_options two_plugins(enum holmes_collective c)
+{
+    return (struct holmes_bench_options){
+        .collective = c,
+        .nranks = 4,
+        .min_bytes = 1024,
+        .max_bytes = 4096,
+        .factor = 2,
+        .rounds = 3,
+        .reference = true,
+        .check = true,
+        .streams = {1, 4},
+        .nstreams = 2,
+        .plugins = {{"new", "new.so"}, {"o\"l,d<&>", "old.so"}},
+        .nplugins = 2,
+    };
+}
+
+/* Plugin 0 takes 10 us for each KiB, plugin 1 twice, one stream four times, four streams half. */
+static struct holmes_results *filled(const struct holmes_bench_options *o)
+{
+    static const double factors[] = {1, 2, 4, 0.5};
+    struct holmes_results *r = holmes_results_create(o);
+
+    cr_assert_not_null(r);
+    cr_assert_eq(r->nvariants, 4);
+    for (int m = 0; m < r->nmeasures; m++) {
+        for (int s = 0; s < r->nsizes; s++) {
+            for (int v = 0; v < r->nvariants; v++) {
+                double us = 10.0 * (double)(r->shapes[s].size_bytes / 1024) * factors[v];
+                struct holmes_cell *c = &r->cells[m][s][v];
+
+                c->us[0] = us * 1.1;
+                c->us[1] = us * 0.9;
+                c->us[2] = us;
+                c->rounds = 3;
+                c->iters = 5;
+            }
+        }
+    }
+    r->nsizes_done = r->nsizes;
+    return r;
+}
+
+static char *written(const struct holmes_results *r,
+                     int (*report)(const struct holmes_results *, FILE *))
+{
+    char *text = NULL;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+
+    cr_assert_eq(report(r, f), 0);
+    fclose(f);
+    return text;
+}
+
+Test(results, sizes_grow_by_the_factor_and_are_never_the_same_twice)
+{
+    struct holmes_bench_options o = two_plugins(HOLMES_ALL_GATHER);
+    struct holmes_results *r;
+
+    o.min_bytes = 8;
+    o.max_bytes = 63;
+    o.nranks = 3; /* 12 bytes are one element for each rank */
+    r = holmes_results_create(&o);
+    cr_assert_eq(r->nsizes, 2);
+    cr_assert_eq(r->shapes[0].size_bytes, 12);
+    cr_assert_eq(r->shapes[1].size_bytes, 24);
+    holmes_results_destroy(r);
+    o.min_bytes = 1;
+    o.max_bytes = 13;
+    o.factor = 16;
+    r = holmes_results_create(&o);
+    cr_assert_eq(r->nsizes, 1, "the largest size is measured when no step fits");
+    cr_assert_eq(r->shapes[0].size_bytes, 12);
+    holmes_results_destroy(r);
+    holmes_results_destroy(NULL);
+}
+
+Test(results, bandwidths_and_ratios_follow_from_the_medians)
+{
+    struct holmes_bench_options o = two_plugins(HOLMES_ALL_REDUCE);
+    struct holmes_results *r = filled(&o);
+    struct holmes_figures f = holmes_results_figures(r, 0, 1, 1); /* 2048 B, 40 us */
+
+    cr_assert_float_eq(f.us.median, 40, 1e-9);
+    cr_assert_float_eq(f.algbw.median, 2048 / 40e-6 / 1e9, 1e-12);
+    cr_assert_float_eq(f.busbw.median, 1.5 * f.algbw.median, 1e-12);
+    cr_assert_float_eq(f.algbw.min, 2048 / 44e-6 / 1e9, 1e-12);
+    cr_assert_float_eq(f.spread, 0.2, 1e-9);
+    cr_assert_float_eq(f.vs_first, 0.5, 1e-9);
+    cr_assert_eq(holmes_results_best_reference(r, 0, 1), 3);
+    cr_assert_float_eq(f.vs_reference, 0.25, 1e-9);
+    cr_assert(isnan(holmes_results_figures(r, 0, 1, 0).vs_first));
+    cr_assert(isnan(holmes_results_figures(r, 0, 1, 3).vs_reference));
+    holmes_results_destroy(r);
+}
+
+Test(report, table_has_a_row_for_each_plugin_and_the_best_reference)
+{
+    struct holmes_bench_options o = two_plugins(HOLMES_ALL_REDUCE);
+    struct holmes_results *r = filled(&o);
+    char *text;
+
+    r->cells[0][2][1].wrong = 3;
+    r->nsizes_done = 3;
+    text = written(r, holmes_report_table);
+    cr_assert(strstr(text,
+                     "1024         256  float  new       10.00    0.102    0.154      20       "
+                     "0      -         0.50\n"),
+              "%s", text);
+    cr_assert(strstr(text, "TCP x4"), "%s", text);
+    cr_assert(strstr(text, "wrong elements: 3  FAILED"), "%s", text);
+    free(text);
+    r->nsizes_done = 1;
+    text = written(r, holmes_report_table);
+    cr_assert_null(strstr(text, "4096"), "a size that is not done was shown:\n%s", text);
+    free(text);
+    holmes_results_destroy(r);
+}
+
+/* Fields of one CSV line, quotes resolved; returns their number. */
+static int csv_fields(char **at, char *fields[32])
+{
+    int n = 0;
+    char *to = *at, *p = *at;
+    bool quoted = false;
+
+    fields[n] = to;
+    for (; *p && (quoted || strncmp(p, "\r\n", 2) != 0); p++) {
+        if (*p == '"' && quoted && p[1] == '"')
+            *to++ = *p++;
+        else if (*p == '"')
+            quoted = !quoted;
+        else if (*p == ',' && !quoted) {
+            *to++ = '\0';
+            fields[++n] = to;
+        } else {
+            *to++ = *p;
+        }
+    }
+    *at = *p ? p + 2 : p;
+    *to = '\0';
+    return n + 1;
+}
+
+Test(report, csv_has_every_variant_and_keeps_odd_names_whole)
+{
+    struct holmes_bench_options o = two_plugins(HOLMES_SENDRECV);
+    struct holmes_results *r = filled(&o);
+    char *text = written(r, holmes_report_csv), *at = text, *fields[32];
+    int ncols = csv_fields(&at, fields), rows = 0, odd = 0;
+
+    cr_assert_str_eq(fields[11], "time_us");
+    for (; *at; rows++) {
+        cr_assert_eq(csv_fields(&at, fields), ncols, "row %d", rows);
+        odd += strcmp(fields[6], "o\"l,d<&>") == 0;
+        cr_assert_gt(atof(fields[11]), 0);
+    }
+    cr_assert_eq(rows, 2 * 3 * 4, "two measures, three sizes, four variants");
+    cr_assert_eq(odd, 6);
+    free(text);
+    holmes_results_destroy(r);
+}
+
+Test(report, svg_is_well_formed_with_a_line_for_each_side)
+{
+    struct holmes_bench_options o = two_plugins(HOLMES_ALL_REDUCE);
+    struct holmes_results *r = filled(&o);
+    char *text = written(r, holmes_report_svg);
+    const char *bad = xml_check(text);
+    int lines = 0;
+
+    cr_assert_null(bad, "from: %.80s", bad);
+    for (char *p = text; (p = strstr(p, "stroke-width=\"2\"")) != NULL; p++)
+        lines++;
+    cr_assert_eq(lines, 2 * 3, "two charts of two plugins and the reference");
+    cr_assert(strstr(text, "o&quot;l,d&lt;&amp;&gt;"));
+    free(text);
+    holmes_results_destroy(r);
+}
+
+Test(report, json_holds_every_measurement)
+{
+    struct holmes_bench_options o = two_plugins(HOLMES_ALL_GATHER);
+    struct holmes_results *r = filled(&o);
+    char *text;
+    json_t *root, *cell;
+
+    snprintf(r->variants[1].about, sizeof r->variants[1].about, "\xff\xfe");
+    text = written(r, holmes_report_json);
+    root = json_loads(text, 0, NULL);
+    cr_assert_not_null(root, "%s", text);
+    cr_assert_eq(json_array_size(json_object_get(root, "results")), 3 * 4);
+    cr_assert_eq(json_array_size(json_object_get(root, "sides")), 4);
+    cell = json_array_get(json_object_get(root, "results"), 0);
+    cr_assert_eq(json_array_size(json_object_get(cell, "round_us")), 3);
+    cr_assert_float_eq(json_real_value(json_object_get(cell, "time_us")), 10, 1e-6);
+    cr_assert(json_is_null(json_object_get(cell, "ratio_first")));
+    json_decref(root);
+    free(text);
+    holmes_results_destroy(r);
+}
+
+Test(report, a_full_device_is_told)
+{
+    struct holmes_bench_options o = two_plugins(HOLMES_ALL_REDUCE);
+    struct holmes_results *r = filled(&o);
+    int (*const reports[])(const struct holmes_results *, FILE *) = {
+        holmes_report_table, holmes_report_csv, holmes_report_json, holmes_report_svg};
+
+    for (size_t i = 0; i < sizeof reports / sizeof reports[0]; i++) {
+        FILE *full = fopen("/dev/full", "w");
+
+        cr_assert_eq(reports[i](r, full), -EIO, "report %zu", i);
+        fclose(full);
+    }
+    holmes_results_destroy(r);
+}
