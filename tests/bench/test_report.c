@@ -115,9 +115,8 @@ Test(report, table_has_a_row_for_each_plugin_and_the_best_reference)
     r->cells[0][2][1].wrong = 3;
     r->nsizes_done = 3;
     text = written(r, holmes_report_table);
-    cr_assert(strstr(text,
-                     "1024         256  float  new       10.00    0.102    0.154      20       "
-                     "0      -         0.50\n"),
+    cr_assert(strstr(text, "\n1024         256  float  new       10.00   0.102   0.154      20"
+                           "       0      -         0.50\n"),
               "%s", text);
     cr_assert(strstr(text, "TCP x4"), "%s", text);
     cr_assert(strstr(text, "wrong elements: 3  FAILED"), "%s", text);
