@@ -34,7 +34,7 @@ static void all_sizes(const char *lanes)
 {
     static const size_t sizes[] = {0,     1,      7,       8,       127,     128,
                                    129,   4096,   65535,   65536,   131071,  262145,
-                                   524287, 524288, 1048576, 1048577, 4915200, (64 << 20) + 3};
+                                   524287, 524288, 1048576, 1048577, 4915200, (16 << 20) + 3};
     struct link l;
 
     setenv("HOLMES_LANES", lanes, 1);
