@@ -311,7 +311,7 @@ static int check_attr(const struct holmes_stage_attr *a)
         snprintf(why, sizeof why, "the first stage starts at layer %d instead of 0",
                  a->first_layer);
     else if (a->is_last && a->last_layer != a->model.layers)
-        snprintf(why, sizeof why, "the last stage ends before layer %d of %d", a->last_layer,
+        snprintf(why, sizeof why, "the last stage ends at layer %d instead of %d", a->last_layer,
                  a->model.layers);
     else if (a->batch < 1 || a->batch > INT_MAX / a->model.seq_len)
         snprintf(why, sizeof why, "batch is %d; it must be between 1 and %d", a->batch,
