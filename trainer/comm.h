@@ -50,12 +50,13 @@ struct holmes_comm_ops {
     int (*recv)(struct holmes_comm *c, void *buf, size_t bytes, int peer, struct holmes_op **op);
     int (*barrier)(struct holmes_comm *c, struct holmes_op **op);
 
-    int (*test)(struct holmes_op *op, bool *done);        /* does not free */
-    int (*wait)(struct holmes_op *op, int timeout_ms);    /* frees; -ETIMEDOUT does not free;
-                                                             timeout_ms < 0: the communicator's own
-                                                             deadline */
+    int (*test)(struct holmes_op *op, bool *done); /* does not free */
+    /* Frees, but for -ETIMEDOUT: not done within timeout_ms. With timeout_ms < 0 it always frees:
+     * when the communicator's own deadline passes, that is the communicator's error, -ETIME. */
+    int (*wait)(struct holmes_op *op, int timeout_ms);
     /* Traffic with rank `peer` of this communicator so far. */
     void (*traffic)(struct holmes_comm *c, int peer, struct holmes_comm_traffic *out);
+    /* Completes what is outstanding with -ECANCELED; those handles still have to be waited for. */
     void (*destroy)(struct holmes_comm *c);
 };
 

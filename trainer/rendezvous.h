@@ -23,9 +23,10 @@ uint16_t holmes_rdv_port(const struct holmes_rdv_server *s);
  * (-ECONNABORTED); -ETIMEDOUT, timeout_ms < 0 waits for ever. What hosts the service calls it before
  * stop, so that no rank loses an answer under way. */
 int holmes_rdv_server_wait(struct holmes_rdv_server *s, int timeout_ms);
-void holmes_rdv_stop(struct holmes_rdv_server *s); /* ends its thread; NULL is fine */
+/* Ends its thread, after giving connected ranks up to two seconds to leave. NULL is fine. */
+void holmes_rdv_stop(struct holmes_rdv_server *s);
 
-/* Retries a refused connection until timeout_ms. */
+/* Retries a refused connection until timeout_ms. On failure holmes_rdv_reason(NULL) is a sentence. */
 int holmes_rdv_connect(const char *host, uint16_t port, const char *secret, int rank, int nranks,
                        int timeout_ms, struct holmes_rdv **out);
 int holmes_rdv_put(struct holmes_rdv *r, const char *key, const void *data, size_t len);
@@ -37,6 +38,8 @@ int holmes_rdv_get(struct holmes_rdv *r, const char *key, void *data, size_t cap
 int holmes_rdv_barrier(struct holmes_rdv *r, const char *name, int timeout_ms);
 /* 0 while the job is well, else -ECONNABORTED: does not block, may be called from any thread. */
 int holmes_rdv_poll(struct holmes_rdv *r);
+/* Why the job was aborted, else why the last call of this thread failed. Valid until the thread's
+ * next call of this header. */
 const char *holmes_rdv_reason(struct holmes_rdv *r);
 void holmes_rdv_abort(struct holmes_rdv *r, const char *reason);
 void holmes_rdv_leave(struct holmes_rdv *r); /* orderly; frees; NULL is fine */
