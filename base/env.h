@@ -43,6 +43,8 @@ enum holmes_env_type {
       "libfabric to open")                                                                         \
     X(NET_NAME, "HOLMES_NET_NAME", STRING, "Holmes", 0, 0, NULL,                                   \
       "name the plugin shows NCCL (Megatron-LM accepts only IB or Socket as net_name)")            \
+    X(JOB_SECRET, "HOLMES_JOB_SECRET", STRING, NULL, 0, 0, NULL,                                   \
+      "what the ranks of a training job show each other at the rendezvous; the same for all")      \
     X(NCCL_SOCKET_IFNAME, "NCCL_SOCKET_IFNAME", STRING, NULL, 0, 0, NULL,                          \
       "[^][=]name[,name...]: interfaces by prefix, = exact, ^ excluded")                           \
     X(NCCL_SOCKET_FAMILY, "NCCL_SOCKET_FAMILY", STRING, NULL, 0, 0, NULL, "AF_INET or AF_INET6")   \

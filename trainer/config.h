@@ -1,0 +1,70 @@
+/* Everything a run of holmes-train is told, and the checks that need no other rank. */
+#ifndef HOLMES_CONFIG_H
+#define HOLMES_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model.h"
+
+#define HOLMES_VOCAB 256 /* byte tokens */
+
+enum holmes_placement { HOLMES_PLACEMENT_PLANNED, HOLMES_PLACEMENT_NAIVE, HOLMES_PLACEMENT_ORDER };
+enum holmes_comm_kind { HOLMES_COMM_NET, HOLMES_COMM_LOOPBACK };
+
+/* Strings point into argv. */
+struct holmes_config {
+    struct holmes_model model;
+
+    const char *data;
+    double heldout; /* fraction of the file kept from training */
+    int batch;      /* sequences in a step, over all replicas */
+    int microbatch; /* sequences that move through the pipeline together */
+    int steps, warmup;
+    double lr, final_lr; /* final_lr < 0: lr / 10 */
+    double clip;         /* of the global gradient norm; 0: none */
+    double weight_decay;
+    uint64_t seed;
+    int eval_every;     /* steps; 0: only at the end */
+    int eval_sequences; /* at most so many held-out sequences; 0: no evaluation */
+
+    int stages, replicas;
+    enum holmes_placement placement;
+    const char *rank_order;   /* with HOLMES_PLACEMENT_ORDER */
+    const char *stage_layers; /* NULL: even */
+
+    int local;              /* ranks to start on this machine; 0: none */
+    int rank, world;        /* this process; rank -1: not given */
+    const char *rendezvous; /* HOST:PORT or NULL */
+    bool serve;
+    const char *host_labels, *clusters; /* one, or one for each rank; NULL: host name, none */
+    int threads;                        /* of the kernels, per rank; 0: cores / local ranks */
+    int join_timeout_s, op_timeout_s;
+    int launcher_pid, launcher_fd; /* given by the launcher to its ranks; 0 and -1: by hand */
+
+    enum holmes_comm_kind comm;
+    bool comm_given;
+    const char *plugin, *device;
+    const char *kernels;
+    const char *log;
+    bool quiet;
+};
+
+/* Fills *c from the command line. Prints a sentence and exits with 2 on what is no option or no
+ * fitting value, with 0 after --help. */
+void holmes_config_parse(int argc, char **argv, struct holmes_config *c);
+
+/* What the values must be to each other; opens the data file. -EINVAL with a sentence. */
+int holmes_config_check(const struct holmes_config *c, char *why, size_t why_len);
+
+int holmes_config_world(const struct holmes_config *c);
+int holmes_config_microbatches(const struct holmes_config *c); /* per replica and step */
+/* Learning rate of step `t`, counted from 1: linear warm-up, then half a cosine to final_lr. */
+double holmes_config_lr(const struct holmes_config *c, int t);
+/* Entry `rank` of a list with one element for all or one for each rank, into `out`. */
+void holmes_config_label(const char *list, int rank, char *out, size_t out_len);
+/* "HOST:PORT" or "[v6]:PORT" into its parts. */
+int holmes_config_endpoint(const char *text, char *host, size_t host_len, uint16_t *port);
+
+#endif

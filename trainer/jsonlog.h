@@ -1,0 +1,22 @@
+/* The log of a run: one JSON object per line, written as it happens. docs/trainer.md lists the
+ * records. */
+#ifndef HOLMES_JSONLOG_H
+#define HOLMES_JSONLOG_H
+
+#include <jansson.h>
+
+struct holmes_jsonlog;
+
+/* Creates or empties the file. -errno when it cannot be written. */
+int holmes_jsonlog_open(const char *path, struct holmes_jsonlog **out);
+void holmes_jsonlog_close(struct holmes_jsonlog *l); /* NULL is fine */
+
+/* Writes one line and gives the reference to `record` back. Does nothing but that when `l` is NULL.
+ * -ENOMEM for a NULL record, -errno when the disk is full. */
+int holmes_jsonlog_write(struct holmes_jsonlog *l, json_t *record);
+
+/* All records of a file as an array of objects, which the caller owns; lines of unknown kinds are
+ * kept. -EINVAL or -errno with a sentence that names the line. */
+int holmes_jsonlog_read(const char *path, json_t **out, char *why, size_t why_len);
+
+#endif

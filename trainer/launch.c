@@ -1,0 +1,339 @@
+/* The launcher: one poll loop over a signalfd and the pipe on which ranks say why they fail. */
+#include "launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "env.h"
+#include "log.h"
+#include "rendezvous.h"
+
+#define LAUNCH_GRACE_MS 3000 /* for ranks to end by themselves, then again after SIGTERM */
+
+extern char **environ;
+
+struct child {
+    pid_t pid; /* 0: ended */
+    int status;
+};
+
+struct launcher {
+    const struct holmes_config *config;
+    struct child *children;
+    int running;
+    int first_failed; /* rank, or -1 */
+    int exit_code;
+    int signal; /* that ends the job, or 0 */
+    int signal_fd, pipe_fd;
+    char error[2048]; /* the first sentence of a rank, as far as it is here */
+    size_t error_len;
+    uint64_t deadline; /* of the present grace, or UINT64_MAX */
+    int kills;
+};
+
+void holmes_host_label(const struct holmes_config *c, int rank, char *out, size_t out_len)
+{
+    holmes_config_label(c->host_labels, rank, out, out_len);
+    if (out[0] == '\0' && gethostname(out, out_len) != 0)
+        snprintf(out, out_len, "this host");
+    out[out_len - 1] = '\0';
+}
+
+int holmes_launch_bind_to_parent(const struct holmes_config *c)
+{
+    if (c->launcher_pid <= 0)
+        return HOLMES_EXIT_OK;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != c->launcher_pid)
+        return HOLMES_EXIT_PEER;
+    return HOLMES_EXIT_OK;
+}
+
+/* Ranks find the secret in their environment: an argument would be seen by everyone in ps. */
+static int make_secret(void)
+{
+    uint8_t raw[16];
+    char hex[2 * sizeof raw + 1];
+
+    if (holmes_env_string(HOLMES_ENV_JOB_SECRET))
+        return 0;
+    if (getrandom(raw, sizeof raw, 0) != sizeof raw)
+        return -errno;
+    for (size_t i = 0; i < sizeof raw; i++)
+        snprintf(hex + 2 * i, 3, "%02x", raw[i]);
+    return setenv(holmes_env_vars[HOLMES_ENV_JOB_SECRET].name, hex, 1) == 0 ? 0 : -errno;
+}
+
+static int serve(const char *where, const struct holmes_config *c, struct holmes_rdv_server **out)
+{
+    char host[256] = "127.0.0.1";
+    uint16_t port = 0;
+    int rc;
+
+    if (where)
+        holmes_config_endpoint(where, host, sizeof host, &port);
+    rc = holmes_rdv_serve(host, port, holmes_env_string(HOLMES_ENV_JOB_SECRET),
+                          holmes_config_world(c), out);
+    if (rc != 0)
+        fprintf(stderr, "holmes-train: cannot serve the rendezvous on %s port %u: %s\n", host, port,
+                holmes_strerror(rc));
+    return rc;
+}
+
+int holmes_serve(const struct holmes_config *c)
+{
+    struct holmes_rdv_server *server;
+    int rc;
+
+    if (!holmes_env_string(HOLMES_ENV_JOB_SECRET)) {
+        fprintf(stderr, "holmes-train: HOLMES_JOB_SECRET is not set: the ranks of a job share one "
+                        "secret, known to nobody else\n");
+        return HOLMES_EXIT_USAGE;
+    }
+    if (serve(c->rendezvous, c, &server) != 0)
+        return HOLMES_EXIT_FAILED;
+    rc = holmes_rdv_server_wait(server, -1);
+    holmes_rdv_stop(server);
+    return rc == 0 ? HOLMES_EXIT_OK : HOLMES_EXIT_PEER;
+}
+
+/* Later options win over earlier ones, so what a rank must know stands last. */
+static int spawn_rank(struct launcher *l, int rank, uint16_t port, int error_fd, int argc,
+                      char **argv)
+{
+    char rank_text[16], world_text[16], where[32], launched[32];
+    char *extra[] = {"--rank", rank_text,    "--world", world_text, "--rendezvous",
+                     where,    "--launched", launched,  NULL};
+    char **args = calloc((size_t)argc + sizeof extra / sizeof *extra, sizeof *args);
+    posix_spawnattr_t attr;
+    sigset_t none, dflt;
+    int rc;
+
+    if (!args)
+        return -ENOMEM;
+    snprintf(rank_text, sizeof rank_text, "%d", rank);
+    snprintf(world_text, sizeof world_text, "%d", l->config->local);
+    snprintf(where, sizeof where, "127.0.0.1:%u", port);
+    snprintf(launched, sizeof launched, "%d:%d", (int)getpid(), error_fd);
+    memcpy(args, argv, (size_t)argc * sizeof *args);
+    memcpy(args + argc, extra, sizeof extra);
+
+    sigemptyset(&none);
+    sigemptyset(&dflt);
+    sigaddset(&dflt, SIGPIPE);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigdefault(&attr, &dflt);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    rc = posix_spawn(&l->children[rank].pid, "/proc/self/exe", NULL, &attr, args, environ);
+    posix_spawnattr_destroy(&attr);
+    free(args);
+    if (rc != 0) {
+        l->children[rank].pid = 0;
+        return -rc;
+    }
+    l->running++;
+    return 0;
+}
+
+static void signal_all(struct launcher *l, int sig)
+{
+    for (int r = 0; r < l->config->local; r++)
+        if (l->children[r].pid > 0)
+            kill(l->children[r].pid, sig);
+}
+
+/* The job is over for `rank`'s sake (or a signal's): the others get a moment to notice. */
+static void start_ending(struct launcher *l, uint64_t grace_ms)
+{
+    if (l->deadline == UINT64_MAX)
+        l->deadline = holmes_deadline_ms(grace_ms);
+}
+
+static bool is_cause(int status)
+{
+    return !(WIFEXITED(status) &&
+             (WEXITSTATUS(status) == HOLMES_EXIT_OK || WEXITSTATUS(status) == HOLMES_EXIT_PEER));
+}
+
+static void child_ended(struct launcher *l, int rank, int status)
+{
+    l->children[rank].pid = 0;
+    l->children[rank].status = status;
+    l->running--;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == HOLMES_EXIT_OK)
+        return;
+    if (l->signal == 0 && l->kills == 0 &&
+        (l->first_failed < 0 ||
+         (is_cause(status) && !is_cause(l->children[l->first_failed].status))))
+        l->first_failed = rank;
+    start_ending(l, LAUNCH_GRACE_MS);
+}
+
+static void reap(struct launcher *l)
+{
+    for (int r = 0; r < l->config->local; r++) {
+        int status;
+
+        if (l->children[r].pid > 0 && waitpid(l->children[r].pid, &status, WNOHANG) > 0)
+            child_ended(l, r, status);
+    }
+}
+
+/* Only the first sentence counts: what follows is the same cause seen by others. */
+static void read_errors(struct launcher *l)
+{
+    char buf[1024];
+    ssize_t n;
+
+    while ((n = read(l->pipe_fd, buf, sizeof buf)) > 0) {
+        size_t room = sizeof l->error - 1 - l->error_len;
+        size_t take = (size_t)n < room ? (size_t)n : room;
+
+        memcpy(l->error + l->error_len, buf, take);
+        l->error_len += take;
+    }
+}
+
+static void read_signals(struct launcher *l)
+{
+    struct signalfd_siginfo info;
+
+    while (read(l->signal_fd, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGCHLD)
+            continue;
+        l->signal = (int)info.ssi_signo;
+        signal_all(l, SIGTERM);
+        start_ending(l, LAUNCH_GRACE_MS);
+    }
+}
+
+static void supervise(struct launcher *l)
+{
+    while (l->running > 0) {
+        struct pollfd fds[2] = {{.fd = l->signal_fd, .events = POLLIN},
+                                {.fd = l->pipe_fd, .events = POLLIN}};
+        uint64_t now = holmes_now_ns();
+        int wait_ms = 1000;
+
+        if (l->deadline != UINT64_MAX)
+            wait_ms = l->deadline > now ? (int)((l->deadline - now) / 1000000) + 1 : 0;
+        if (poll(fds, l->running > 0 ? 2 : 1, wait_ms) < 0 && errno != EINTR)
+            break;
+        read_signals(l);
+        read_errors(l);
+        reap(l);
+        if (holmes_deadline_passed(l->deadline)) {
+            signal_all(l, l->kills++ == 0 ? SIGTERM : SIGKILL);
+            l->deadline = holmes_deadline_ms(LAUNCH_GRACE_MS);
+        }
+    }
+    read_errors(l);
+}
+
+static int report(struct launcher *l)
+{
+    int rank = l->first_failed;
+    char host[64];
+
+    if (l->signal != 0) {
+        fprintf(stderr, "holmes-train: %s: all ranks ended\n", strsignal(l->signal));
+        return 128 + l->signal;
+    }
+    if (rank < 0)
+        return HOLMES_EXIT_OK;
+    holmes_host_label(l->config, rank, host, sizeof host);
+    if (l->error_len > 0)
+        fprintf(stderr, "holmes-train: %.*s\n", (int)strcspn(l->error, "\n"), l->error);
+    else if (WIFSIGNALED(l->children[rank].status))
+        fprintf(stderr, "holmes-train: rank %d on %s was ended by signal %d (%s)\n", rank, host,
+                WTERMSIG(l->children[rank].status), strsignal(WTERMSIG(l->children[rank].status)));
+    else
+        fprintf(stderr, "holmes-train: rank %d on %s exited with %d and did not say why\n", rank,
+                host, WEXITSTATUS(l->children[rank].status));
+    if (WIFSIGNALED(l->children[rank].status))
+        return HOLMES_EXIT_FAILED;
+    return WEXITSTATUS(l->children[rank].status);
+}
+
+static int start_ranks(struct launcher *l, uint16_t port, int error_fd, int argc, char **argv)
+{
+    int rc = 0;
+
+    for (int r = 0; r < l->config->local && rc == 0; r++)
+        rc = spawn_rank(l, r, port, error_fd, argc, argv);
+    if (rc == 0)
+        return 0;
+    fprintf(stderr, "holmes-train: cannot start a rank: %s\n", holmes_strerror(rc));
+    signal_all(l, SIGKILL);
+    return rc;
+}
+
+static int launcher_open(struct launcher *l, int *error_fd)
+{
+    sigset_t set;
+    int fds[2];
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    l->children = calloc((size_t)l->config->local, sizeof *l->children);
+    if (!l->children)
+        return -ENOMEM;
+    l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (l->signal_fd < 0)
+        return -errno;
+    /* The write end alone is inherited. */
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
+        return -errno;
+    l->pipe_fd = fds[0];
+    *error_fd = fds[1];
+    return fcntl(fds[1], F_SETFD, 0) == 0 ? 0 : -errno;
+}
+
+int holmes_launch(const struct holmes_config *c, int argc, char **argv)
+{
+    struct launcher l = {
+        .config = c, .first_failed = -1, .signal_fd = -1, .pipe_fd = -1, .deadline = UINT64_MAX};
+    struct holmes_rdv_server *server = NULL;
+    int error_fd = -1, code = HOLMES_EXIT_FAILED, rc;
+
+    rc = make_secret();
+    if (rc == 0)
+        rc = launcher_open(&l, &error_fd);
+    if (rc != 0) {
+        fprintf(stderr, "holmes-train: cannot start: %s\n", holmes_strerror(rc));
+        goto out;
+    }
+    if (serve(c->rendezvous, c, &server) != 0)
+        goto out;
+    rc = start_ranks(&l, holmes_rdv_port(server), error_fd, argc, argv);
+    close(error_fd);
+    error_fd = -1;
+    supervise(&l);
+    if (rc == 0)
+        code = report(&l);
+out:
+    holmes_rdv_stop(server);
+    if (error_fd >= 0)
+        close(error_fd);
+    if (l.pipe_fd >= 0)
+        close(l.pipe_fd);
+    if (l.signal_fd >= 0)
+        close(l.signal_fd);
+    free(l.children);
+    return code;
+}

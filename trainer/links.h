@@ -1,0 +1,50 @@
+/* The communicators of one rank, opened through a factory so that tests can put their own in, and
+ * the one way to wait on them: bounded, and over as soon as the job is. */
+#ifndef HOLMES_LINKS_H
+#define HOLMES_LINKS_H
+
+#include "comm.h"
+#include "group.h"
+
+/* Opens one communicator of `size` world ranks, this process being ranks[rank]. Collective. */
+typedef int (*holmes_comm_factory)(void *ctx, const char *name, const char *kind, const int *ranks,
+                                   int size, int rank, struct holmes_comm **out);
+
+#define HOLMES_LINKS_MAX 5
+
+struct holmes_link {
+    char name[32]; /* "dp.0" */
+    struct holmes_comm *comm;
+    int *ranks;          /* [comm->size] world ranks */
+    uint64_t wait_ns;    /* time that the trainer stood waiting for it */
+    uint64_t *eval_sent; /* [comm->size] bytes of evaluations, which no training step explains */
+    uint64_t *eval_received;
+};
+
+struct holmes_links {
+    int stage, replica;
+    /* NULL where there is nobody: no previous stage, no next one, no tied copy elsewhere. */
+    struct holmes_link *world, *dp, *prev, *next, *embed;
+    struct holmes_link all[HOLMES_LINKS_MAX];
+    int count;
+    int (*poll)(void *ctx); /* 0 while the job is well; may be NULL */
+    void *poll_ctx;
+    int timeout_ms; /* bounds each wait */
+};
+
+/* poll, poll_ctx and timeout_ms are the caller's to set before. Opens what `rank` needs in an order
+ * that is the same on all ranks. Groups of one are loopback. `tied`: the last stage holds a copy of
+ * the first one's embedding. On failure everything opened is closed again. */
+int holmes_links_open(struct holmes_links *l, const struct holmes_group *g, int rank, bool tied,
+                      holmes_comm_factory factory, void *ctx);
+void holmes_links_close(struct holmes_links *l);
+
+/* Waits for `*op` and sets it to NULL; NULL is done already. -ECONNABORTED when the job has ended,
+ * -ETIMEDOUT after timeout_ms; the operation then still holds its buffers. */
+int holmes_links_wait(struct holmes_links *l, struct holmes_link *on, struct holmes_op **op);
+
+/* Counts what was sent between the two calls as evaluation. */
+void holmes_links_eval_begin(struct holmes_links *l);
+void holmes_links_eval_end(struct holmes_links *l);
+
+#endif

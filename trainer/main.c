@@ -1,0 +1,51 @@
+/* holmes-train: reads the command line and becomes a launcher, a rank, the host of a rendezvous,
+ * or the comparison of two logs. */
+#include <stdio.h>
+#include <string.h>
+
+#include "config.h"
+#include "env.h"
+#include "launch.h"
+#include "log.h"
+#include "rank.h"
+#include "report.h"
+
+static int check_environment(void)
+{
+    enum holmes_log_level level;
+    char why[300];
+
+    if (holmes_env_check(why, sizeof why) != 0) {
+        fprintf(stderr, "holmes-train: %s\n", why);
+        return -1;
+    }
+    if (holmes_log_level_parse(holmes_env_string(HOLMES_ENV_LOG), &level) == 0)
+        holmes_log_set_level(level);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct holmes_config config;
+    char why[400];
+    int code;
+
+    if (check_environment() != 0)
+        return HOLMES_EXIT_USAGE;
+    if (argc > 1 && strcmp(argv[1], "compare") == 0)
+        return holmes_report_main(argc - 1, argv + 1);
+
+    holmes_config_parse(argc, argv, &config);
+    code = holmes_launch_bind_to_parent(&config);
+    if (code != HOLMES_EXIT_OK)
+        return code;
+    if (holmes_config_check(&config, why, sizeof why) != 0) {
+        fprintf(stderr, "holmes-train: %s\n", why);
+        return HOLMES_EXIT_USAGE;
+    }
+    if (config.serve && config.rank < 0)
+        return holmes_serve(&config);
+    if (config.local > 1 && config.rank < 0)
+        return holmes_launch(&config, argc, argv);
+    return holmes_rank_run(&config);
+}

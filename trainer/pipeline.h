@@ -1,0 +1,36 @@
+/* Executes a schedule on one stage between its neighbours: activations forward, gradients back,
+ * sends and receives under way while the stage computes. */
+#ifndef HOLMES_PIPELINE_H
+#define HOLMES_PIPELINE_H
+
+#include "dataloader.h"
+#include "links.h"
+#include "schedule.h"
+#include "stage.h"
+
+struct holmes_pipeline;
+
+struct holmes_pipeline_attr {
+    struct holmes_model model;
+    int batch;        /* B: sequences in a microbatch */
+    int microbatches; /* M: of this replica in one training step */
+    int stages;
+    struct holmes_stage *stage; /* made with slots = holmes_schedule_in_flight */
+    struct holmes_links *links;
+    struct holmes_dataloader *data;
+};
+
+int holmes_pipeline_create(const struct holmes_pipeline_attr *attr, struct holmes_pipeline **out);
+void holmes_pipeline_destroy(struct holmes_pipeline *p); /* NULL is fine */
+
+/* All microbatches of training step `step`, forward and backward; gradients are added to the
+ * stage's, each microbatch's loss multiplied by loss_scale. *loss: sum of the microbatches' mean
+ * losses, on the last stage; 0 elsewhere. */
+int holmes_pipeline_train(struct holmes_pipeline *p, uint64_t step, float loss_scale, double *loss);
+
+/* Forward of `count` microbatches of held-out sequences: first, first + stride, ... in units of
+ * microbatches. *loss as above. */
+int holmes_pipeline_evaluate(struct holmes_pipeline *p, int first, int stride, int count,
+                             double *loss);
+
+#endif

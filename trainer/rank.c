@@ -1,0 +1,534 @@
+/* Joins the job, opens plugin and communicators, drives the trainer, writes the log, leaves. Every
+ * failure goes through rank_fail, which finds out whose failure it is before it speaks. */
+#include "rank.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "comm_net.h"
+#include "env.h"
+#include "jsonlog.h"
+#include "launch.h"
+#include "log.h"
+#include "notes.h"
+#include "progress.h"
+#include "record.h"
+#include "rendezvous.h"
+#include "train.h"
+
+#define RANK_BLAME_MS     1500 /* for news of another rank's failure to arrive */
+#define RANK_JOIN_SLACK_S 10   /* others may reach a step of joining later than this rank */
+
+struct rank {
+    const struct holmes_config *config;
+    int rank, world;
+    char (*hosts)[64], (*clusters)[64]; /* [world] */
+    struct holmes_rdv_server *server;
+    struct holmes_rdv *rdv;
+    struct holmes_net *net;
+    struct holmes_group *group;
+    struct holmes_links links;
+    struct holmes_dataloader *data;
+    struct holmes_trainer *trainer;
+    struct holmes_jsonlog *log; /* rank 0 only */
+    struct holmes_progress progress;
+    uint64_t started_ns, step_ns; /* training began, the last step ended */
+    double loss_sum;              /* of the last steps */
+    int loss_count;
+};
+
+static int poll_job(void *ctx)
+{
+    return holmes_rdv_poll(ctx);
+}
+
+/* The launcher prints the first sentence it gets; a rank started by hand prints its own. */
+static void say(const struct rank *r, const char *sentence)
+{
+    int fd = r->config->launcher_fd;
+    char line[1200];
+    int n;
+
+    if (r->world == 1)
+        n = snprintf(line, sizeof line, "%s%s\n", fd < 0 ? "holmes-train: " : "", sentence);
+    else
+        n = snprintf(line, sizeof line, "%srank %d on %s: %s\n", fd < 0 ? "holmes-train: " : "",
+                     r->rank, r->hosts[r->rank], sentence);
+    if (n >= (int)sizeof line) {
+        n = sizeof line - 1;
+        line[n - 1] = '\n';
+    }
+    if (write(fd < 0 ? STDERR_FILENO : fd, line, (size_t)n) < 0)
+        return; /* nobody listens any more */
+}
+
+/* A neighbour's death shows here as a broken connection; wait a moment for the true cause. */
+static bool is_peers_failure(const struct rank *r)
+{
+    uint64_t deadline = holmes_deadline_ms(RANK_BLAME_MS);
+
+    if (!r->rdv)
+        return false;
+    while (holmes_rdv_poll(r->rdv) == 0) {
+        struct timespec pause = {.tv_nsec = 20000000};
+
+        if (holmes_deadline_passed(deadline))
+            return false;
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+/* `remote`: the failure may be the consequence of another rank's. Returns the exit status. */
+static int rank_fail(struct rank *r, int code, bool remote, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static int rank_fail(struct rank *r, int code, bool remote, const char *fmt, ...)
+{
+    char text[600], cause[400], sentence[1100];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    holmes_progress_hide(&r->progress);
+    if (remote && is_peers_failure(r)) {
+        holmes_notes_take_last(cause, sizeof cause);
+        snprintf(sentence, sizeof sentence, "the job ended: %s", holmes_rdv_reason(r->rdv));
+        if (r->config->launcher_fd < 0)
+            say(r, sentence);
+        return HOLMES_EXIT_PEER;
+    }
+    holmes_notes_take_last(cause, sizeof cause);
+    snprintf(sentence, sizeof sentence, "%s%s%s%s", text, cause[0] ? " (" : "", cause,
+             cause[0] ? ")" : "");
+    say(r, sentence);
+    if (r->rdv)
+        holmes_rdv_abort(r->rdv, sentence);
+    return code;
+}
+
+static int join_ms(const struct rank *r)
+{
+    return (r->config->join_timeout_s + RANK_JOIN_SLACK_S) * 1000;
+}
+
+static int connect_job(struct rank *r)
+{
+    const char *secret = holmes_env_string(HOLMES_ENV_JOB_SECRET);
+    char host[256];
+    uint16_t port;
+    int rc;
+
+    if (!secret)
+        return rank_fail(r, HOLMES_EXIT_USAGE, false,
+                         "HOLMES_JOB_SECRET is not set: the ranks of a job share one secret, known "
+                         "to nobody else");
+    holmes_config_endpoint(r->config->rendezvous, host, sizeof host, &port);
+    if (r->config->serve) {
+        rc = holmes_rdv_serve(host, port, secret, r->world, &r->server);
+        if (rc != 0)
+            return rank_fail(r, HOLMES_EXIT_FAILED, false,
+                             "cannot serve the rendezvous on %s port %u: %s", host, port,
+                             holmes_strerror(rc));
+    }
+    rc = holmes_rdv_connect(host, port, secret, r->rank, r->world, r->config->join_timeout_s * 1000,
+                            &r->rdv);
+    if (rc != 0)
+        return rank_fail(r, HOLMES_EXIT_FAILED, false, "cannot join the job at %s: %s",
+                         r->config->rendezvous, holmes_strerror(rc));
+    return 0;
+}
+
+/* Every rank tells its host and cluster, since placement is a function of all of them. */
+static int meet_others(struct rank *r)
+{
+    char key[32];
+    size_t len;
+    int rc;
+
+    snprintf(key, sizeof key, "host/%d", r->rank);
+    rc = holmes_rdv_put(r->rdv, key, r->hosts[r->rank], sizeof r->hosts[0]);
+    snprintf(key, sizeof key, "cluster/%d", r->rank);
+    if (rc == 0)
+        rc = holmes_rdv_put(r->rdv, key, r->clusters[r->rank], sizeof r->clusters[0]);
+    if (rc == 0)
+        rc = holmes_rdv_barrier(r->rdv, "join", r->config->join_timeout_s * 1000);
+    if (rc == -ETIMEDOUT)
+        return rank_fail(r, HOLMES_EXIT_FAILED, false, "after %d s not all %d ranks are here: %s",
+                         r->config->join_timeout_s, r->world, holmes_rdv_reason(r->rdv));
+    for (int i = 0; i < r->world && rc == 0; i++) {
+        snprintf(key, sizeof key, "host/%d", i);
+        rc = holmes_rdv_get(r->rdv, key, r->hosts[i], sizeof r->hosts[i], &len, join_ms(r));
+        snprintf(key, sizeof key, "cluster/%d", i);
+        if (rc == 0)
+            rc = holmes_rdv_get(r->rdv, key, r->clusters[i], sizeof r->clusters[i], &len,
+                                join_ms(r));
+        r->hosts[i][sizeof r->hosts[i] - 1] = r->clusters[i][sizeof r->clusters[i] - 1] = '\0';
+    }
+    if (rc != 0)
+        return rank_fail(r, HOLMES_EXIT_FAILED, true, "cannot meet the other ranks: %s",
+                         holmes_strerror(rc));
+    return 0;
+}
+
+static int place(struct rank *r)
+{
+    const struct holmes_config *c = r->config;
+    int *numbers = calloc((size_t)r->world + (size_t)c->stages, sizeof *numbers);
+    int *layers = numbers ? numbers + r->world : NULL;
+    const char **clusters = calloc((size_t)r->world, sizeof *clusters);
+    char why[300] = "out of memory";
+    int rc = numbers && clusters ? 0 : -ENOMEM, stage;
+
+    for (int i = 0; i < r->world && rc == 0; i++)
+        clusters[i] = r->clusters[i];
+    if (rc == 0 && c->placement == HOLMES_PLACEMENT_PLANNED)
+        holmes_order_planned(clusters, r->world, numbers);
+    else if (rc == 0 && c->placement == HOLMES_PLACEMENT_NAIVE)
+        holmes_order_naive(c->stages, c->replicas, numbers);
+    else if (rc == 0)
+        rc = holmes_order_parse(c->rank_order, r->world, numbers, why, sizeof why);
+    if (rc == 0 && c->stage_layers)
+        rc = holmes_list_parse(c->stage_layers, "--stage-layers", c->stages, 1, c->model.layers,
+                               layers, why, sizeof why);
+    if (rc == 0)
+        rc = holmes_group_create(c->stages, c->replicas, numbers, c->model.layers,
+                                 c->stage_layers ? layers : NULL, &r->group, why, sizeof why);
+    stage = rc == 0 ? holmes_group_straddles(r->group, clusters) : -1;
+    if (stage >= 0 && r->rank == 0 && c->placement == HOLMES_PLACEMENT_PLANNED)
+        holmes_warn(TRAIN,
+                    "the replicas of stage %d lie in different clusters: their gradients "
+                    "cross between them in every step",
+                    stage);
+    free(numbers);
+    free(clusters);
+    return rc == 0 ? 0 : rank_fail(r, HOLMES_EXIT_USAGE, false, "%s", why);
+}
+
+static int open_comm(void *ctx, const char *name, const char *kind, const int *ranks, int size,
+                     int rank, struct holmes_comm **out)
+{
+    struct rank *r = ctx;
+
+    return holmes_comm_net_create(r->net, r->rdv, name, kind, ranks, size, rank, out);
+}
+
+static int open_network(struct rank *r)
+{
+    const struct holmes_config *c = r->config;
+    struct holmes_net_attr attr = {.plugin = c->plugin,
+                                   .device = c->device,
+                                   .connect_timeout_s = c->join_timeout_s,
+                                   .op_timeout_s = c->op_timeout_s};
+    char why[600] = "";
+    int rc;
+
+    if (r->world > 1) {
+        rc = holmes_net_open(&attr, &r->net, why, sizeof why);
+        if (rc != 0)
+            return rank_fail(r, HOLMES_EXIT_FAILED, false, "cannot use --plugin %s: %s", c->plugin,
+                             why[0] ? why : holmes_strerror(rc));
+    }
+    r->links.timeout_ms = c->op_timeout_s * 1000;
+    r->links.poll = r->rdv ? poll_job : NULL;
+    r->links.poll_ctx = r->rdv;
+    rc = holmes_links_open(&r->links, r->group, r->rank, c->model.tied, open_comm, r);
+    if (rc != 0)
+        return rank_fail(r, HOLMES_EXIT_FAILED, true, "cannot connect to the other ranks: %s",
+                         holmes_strerror(rc));
+    return 0;
+}
+
+static int threads(const struct holmes_config *c)
+{
+    cpu_set_t set;
+    int cores = 1;
+
+    if (c->threads > 0)
+        return c->threads;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        cores = CPU_COUNT(&set);
+    cores /= c->local > 0 ? c->local : 1;
+    return cores > 0 ? cores : 1;
+}
+
+static int open_trainer(struct rank *r)
+{
+    const struct holmes_config *c = r->config;
+    struct holmes_trainer_attr attr = {.config = c,
+                                       .group = r->group,
+                                       .links = &r->links,
+                                       .data = r->data,
+                                       .kernels = holmes_kernels_find(c->kernels)};
+    int rc;
+
+    if (!attr.kernels)
+        return rank_fail(r, HOLMES_EXIT_USAGE, false, "--kernels \"%s\": %s are right", c->kernels,
+                         holmes_kernels_names());
+    holmes_kernels_set_threads(threads(c));
+    rc = holmes_trainer_create(&attr, &r->trainer);
+    if (rc != 0)
+        return rank_fail(r, HOLMES_EXIT_FAILED, false, "cannot set up the model: %s",
+                         holmes_strerror(rc));
+    return 0;
+}
+
+static int open_data(struct rank *r)
+{
+    const struct holmes_config *c = r->config;
+    char why[400] = "";
+
+    if (holmes_dataloader_open(c->data, c->model.seq_len, c->heldout, c->seed, &r->data, why,
+                               sizeof why) != 0)
+        return rank_fail(r, HOLMES_EXIT_USAGE, false, "--data %s: %s", c->data, why);
+    return 0;
+}
+
+static int write_record(struct rank *r, json_t *record)
+{
+    int rc = holmes_jsonlog_write(r->log, record);
+
+    if (rc == 0)
+        return 0;
+    return rank_fail(r, HOLMES_EXIT_FAILED, false, "--log %s: %s", r->config->log,
+                     holmes_strerror(rc));
+}
+
+static int open_log(struct rank *r)
+{
+    const struct holmes_config *c = r->config;
+    struct holmes_run_facts facts = {.config = c,
+                                     .group = r->group,
+                                     .hosts = (const char(*)[64])r->hosts,
+                                     .clusters = (const char(*)[64])r->clusters,
+                                     .data_bytes = holmes_dataloader_bytes(r->data),
+                                     .threads = threads(c)};
+    int rc;
+
+    if (r->rank != 0 || !c->log)
+        return 0;
+    rc = holmes_jsonlog_open(c->log, &r->log);
+    if (rc != 0)
+        return rank_fail(r, HOLMES_EXIT_USAGE, false, "--log %s: %s", c->log, holmes_strerror(rc));
+    if (r->net)
+        holmes_net_info(r->net, &facts.net);
+    return write_record(r, holmes_record_config(&facts));
+}
+
+static void hide_progress(void *ctx)
+{
+    holmes_progress_hide(ctx);
+}
+
+static int step_failed(struct rank *r, const char *what, int step, int rc)
+{
+    return rank_fail(r, HOLMES_EXIT_FAILED, true, "%s %d: %s", what, step, holmes_strerror(rc));
+}
+
+static int evaluate(struct rank *r, int step, double *loss)
+{
+    int sequences, rc;
+
+    *loss = -1;
+    if (r->config->eval_sequences == 0)
+        return 0;
+    rc = holmes_trainer_evaluate(r->trainer, loss, &sequences);
+    if (rc != 0)
+        return step_failed(r, "evaluation after step", step, rc);
+    if (sequences == 0) {
+        *loss = -1;
+        return 0;
+    }
+    return write_record(
+        r, holmes_record_held_out(step, *loss, holmes_dataloader_unigram_nats(r->data), sequences));
+}
+
+static int after_step(struct rank *r, int step, const struct holmes_step_result *s)
+{
+    const struct holmes_config *c = r->config;
+    uint64_t now = holmes_now_ns();
+    double seconds = (double)(now - r->step_ns) / 1e9;
+    double rate = (double)c->batch * c->model.seq_len / seconds;
+
+    r->step_ns = now;
+    if (step > c->steps - 10) {
+        r->loss_sum += s->loss;
+        r->loss_count++;
+    }
+    holmes_notes_show(hide_progress, &r->progress);
+    if (r->rank != 0)
+        return 0;
+    if (!c->quiet)
+        holmes_progress_update(&r->progress, (uint64_t)step, "loss %.3f, %.0f tokens/s", s->loss,
+                               rate);
+    return write_record(r, holmes_record_step(step, s, seconds, rate));
+}
+
+static int train(struct rank *r, double *held_out)
+{
+    const struct holmes_config *c = r->config;
+    int code = 0;
+
+    r->started_ns = r->step_ns = holmes_now_ns();
+    for (int step = 1; step <= c->steps && code == 0; step++) {
+        struct holmes_step_result s;
+        int rc = holmes_trainer_step(r->trainer, step, &s);
+
+        if (rc != 0)
+            return step_failed(r, "step", step, rc);
+        code = after_step(r, step, &s);
+        if (code == 0 && c->eval_every > 0 && step % c->eval_every == 0 && step < c->steps) {
+            uint64_t before = holmes_now_ns();
+
+            code = evaluate(r, step, held_out);
+            r->started_ns += holmes_now_ns() - before;
+            r->step_ns = holmes_now_ns();
+        }
+    }
+    if (r->rank == 0)
+        holmes_progress_finish(&r->progress);
+    return code;
+}
+
+static json_t *own_traffic(struct rank *r)
+{
+    return holmes_record_traffic(r->rank, &r->links, r->hosts[r->rank], r->clusters[r->rank],
+                                 r->net ? holmes_net_cpu_seconds(r->net) : 0);
+}
+
+/* Rank 0 writes everybody's counters: one file tells of the whole job. */
+static int collect_traffic(struct rank *r)
+{
+    static char text[60000];
+    char key[32];
+    int rc = 0, code = write_record(r, r->rank == 0 ? own_traffic(r) : json_object());
+    size_t len;
+
+    if (code != 0 || r->world == 1)
+        return code;
+    if (r->rank != 0) {
+        json_t *mine = own_traffic(r);
+
+        len = mine ? json_dumpb(mine, text, sizeof text, JSON_COMPACT) : 0;
+        json_decref(mine);
+        snprintf(key, sizeof key, "traffic/%d", r->rank);
+        rc = len == 0 || len > sizeof text ? -EMSGSIZE : holmes_rdv_put(r->rdv, key, text, len);
+    }
+    for (int i = 1; r->rank == 0 && i < r->world && rc == 0 && code == 0; i++) {
+        snprintf(key, sizeof key, "traffic/%d", i);
+        rc = holmes_rdv_get(r->rdv, key, text, sizeof text, &len, join_ms(r));
+        if (rc == 0)
+            code = write_record(r, json_loadb(text, len, 0, NULL));
+    }
+    if (rc != 0)
+        return rank_fail(r, HOLMES_EXIT_FAILED, true, "cannot collect the counters: %s",
+                         holmes_strerror(rc));
+    return code;
+}
+
+static int finish(struct rank *r, double held_out)
+{
+    const struct holmes_config *c = r->config;
+    double seconds = (double)(r->step_ns - r->started_ns) / 1e9;
+    double rate = (double)c->steps * c->batch * c->model.seq_len / seconds;
+    double loss = r->loss_count ? r->loss_sum / r->loss_count : 0;
+    int code = collect_traffic(r), rc;
+
+    if (code == 0)
+        code = write_record(r, holmes_record_end(c->steps, seconds, rate, loss));
+    if (code == 0 && r->world > 1) {
+        rc = holmes_rdv_barrier(r->rdv, "end", join_ms(r));
+        if (rc != 0)
+            return rank_fail(r, HOLMES_EXIT_FAILED, true, "at the end: %s", holmes_strerror(rc));
+    }
+    if (code != 0 || r->rank != 0)
+        return code;
+    printf("trained %d steps in %.1f s: %.0f tokens/s, %.0f ms per step, loss %.3f (mean of the "
+           "last %d)\n",
+           c->steps, seconds, rate, seconds / c->steps * 1e3, loss, r->loss_count);
+    if (held_out >= 0)
+        printf("held-out loss %.3f nats per byte; single bytes alone (unigram entropy) %.3f\n",
+               held_out, holmes_dataloader_unigram_nats(r->data));
+    return fflush(stdout) == 0
+               ? 0
+               : rank_fail(r, HOLMES_EXIT_FAILED, false, "stdout: %s", strerror(errno));
+}
+
+static int run_job(struct rank *r)
+{
+    double held_out = -1;
+    int code = open_data(r);
+
+    if (code == 0 && r->world > 1)
+        code = connect_job(r);
+    if (code == 0 && r->world > 1)
+        code = meet_others(r);
+    if (code == 0)
+        code = place(r);
+    if (code == 0)
+        code = open_network(r);
+    if (code == 0)
+        code = open_trainer(r);
+    if (code == 0)
+        code = open_log(r);
+    if (code == 0)
+        code = train(r, &held_out);
+    if (code == 0)
+        code = evaluate(r, r->config->steps, &held_out);
+    if (code == 0)
+        code = finish(r, held_out);
+    return code;
+}
+
+static void close_all(struct rank *r)
+{
+    holmes_jsonlog_close(r->log);
+    holmes_trainer_destroy(r->trainer);
+    holmes_links_close(&r->links);
+    holmes_net_close(r->net);
+    holmes_rdv_leave(r->rdv);
+    if (r->server)
+        holmes_rdv_server_wait(r->server, join_ms(r));
+    holmes_rdv_stop(r->server);
+    holmes_group_destroy(r->group);
+    holmes_dataloader_close(r->data);
+    free(r->hosts);
+    free(r->clusters);
+}
+
+int holmes_rank_run(const struct holmes_config *c)
+{
+    struct rank r = {
+        .config = c, .rank = c->rank > 0 ? c->rank : 0, .world = holmes_config_world(c)};
+    int code;
+
+    r.hosts = calloc((size_t)r.world, sizeof *r.hosts);
+    r.clusters = calloc((size_t)r.world, sizeof *r.clusters);
+    if (!r.hosts || !r.clusters) {
+        fprintf(stderr, "holmes-train: out of memory\n");
+        free(r.hosts);
+        free(r.clusters);
+        return HOLMES_EXIT_FAILED;
+    }
+    holmes_host_label(c, r.rank, r.hosts[r.rank], sizeof r.hosts[0]);
+    holmes_config_label(c->clusters, r.rank, r.clusters[r.rank], sizeof r.clusters[0]);
+    holmes_progress_init(&r.progress, stderr, "train", (uint64_t)c->steps, true);
+    holmes_notes_start();
+    code = run_job(&r);
+    if (code != 0 && r.net) {
+        /* Operations under way still own their buffers; the kernel closes everything. */
+        if (r.server)
+            holmes_rdv_server_wait(r.server, RANK_BLAME_MS);
+        fflush(NULL);
+        _exit(code);
+    }
+    holmes_notes_stop();
+    close_all(&r);
+    return code;
+}

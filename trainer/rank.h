@@ -1,0 +1,12 @@
+/* The life of one rank process, from joining the job to its last record in the log. */
+#ifndef HOLMES_RANK_H
+#define HOLMES_RANK_H
+
+#include "config.h"
+
+/* Runs what holmes_config_check found well. Returns an exit status of launch.h after at most one
+ * sentence on stderr (or to the launcher). May end the process at once when communication fails:
+ * buffers then still belong to the progress thread. */
+int holmes_rank_run(const struct holmes_config *c);
+
+#endif

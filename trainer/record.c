@@ -1,0 +1,111 @@
+/* Packs the records of the log. */
+#include "record.h"
+
+static json_t *model_object(const struct holmes_model *m)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:I}", "layers", m->layers, "channels",
+                     m->channels, "heads", m->heads, "seq_len", m->seq_len, "vocab", m->vocab,
+                     "tied", m->tied, "parameters", (json_int_t)holmes_model_params(m));
+}
+
+static json_t *rank_object(const struct holmes_run_facts *f, int rank)
+{
+    int stage = 0, replica = 0;
+
+    holmes_group_place(f->group, rank, &stage, &replica);
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:s}", "rank", rank, "stage", stage, "replica",
+                     replica, "first_layer", f->group->first_layer[stage], "last_layer",
+                     f->group->first_layer[stage + 1] - 1, "host", f->hosts[rank], "cluster",
+                     f->clusters[rank]);
+}
+
+static const char *placement_name(const struct holmes_config *c)
+{
+    switch (c->placement) {
+    case HOLMES_PLACEMENT_PLANNED:
+        return "planned";
+    case HOLMES_PLACEMENT_NAIVE:
+        return "naive";
+    case HOLMES_PLACEMENT_ORDER:
+        break;
+    }
+    return "order";
+}
+
+json_t *holmes_record_config(const struct holmes_run_facts *f)
+{
+    const struct holmes_config *c = f->config;
+    json_t *ranks = json_array();
+    json_t *net = f->net.path[0] ? json_pack("{s:s, s:s, s:s, s:i, s:i}", "path", f->net.path,
+                                             "name", f->net.name, "device", f->net.device, "abi",
+                                             f->net.abi, "speed_mbps", f->net.speed_mbps)
+                                 : json_null();
+
+    for (int r = 0; r < f->group->world; r++)
+        json_array_append_new(ranks, rank_object(f, r));
+    return json_pack(
+        "{s:s, s:i, s:o, s:{s:s, s:I, s:f}, s:i, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:I, s:i, s:i,"
+        " s:s, s:o, s:o, s:s, s:i}",
+        "record", "config", "version", 1, "model", model_object(&c->model), "data", "file", c->data,
+        "bytes", (json_int_t)f->data_bytes, "held_out", c->heldout, "batch", c->batch, "microbatch",
+        c->microbatch, "steps", c->steps, "lr", c->lr, "final_lr", c->final_lr, "warmup", c->warmup,
+        "clip", c->clip, "weight_decay", c->weight_decay, "seed", (json_int_t)c->seed, "pipeline",
+        c->stages, "data_parallel", c->replicas, "placement", placement_name(c), "ranks", ranks,
+        "plugin", net, "kernels", c->kernels, "threads", f->threads);
+}
+
+json_t *holmes_record_step(int step, const struct holmes_step_result *s, double seconds,
+                           double tokens_per_s)
+{
+    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "record", "step", "step", step, "loss",
+                     s->loss, "grad_norm", s->grad_norm, "lr", s->lr, "step_seconds", seconds,
+                     "tokens_per_s", tokens_per_s);
+}
+
+json_t *holmes_record_held_out(int step, double loss, double unigram_nats, int sequences)
+{
+    return json_pack("{s:s, s:i, s:f, s:f, s:i}", "record", "held_out", "step", step, "loss", loss,
+                     "unigram_nats", unigram_nats, "sequences", sequences);
+}
+
+static json_t *peer_object(const struct holmes_link *k, int peer)
+{
+    struct holmes_comm_traffic t;
+
+    k->comm->ops->traffic(k->comm, peer, &t);
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "rank", k->ranks[peer], "bytes_sent",
+                     (json_int_t)t.bytes_sent, "bytes_received", (json_int_t)t.bytes_received,
+                     "messages_sent", (json_int_t)t.messages_sent, "messages_received",
+                     (json_int_t)t.messages_received, "eval_bytes_sent",
+                     (json_int_t)k->eval_sent[peer], "eval_bytes_received",
+                     (json_int_t)k->eval_received[peer]);
+}
+
+static json_t *link_object(const struct holmes_link *k)
+{
+    json_t *peers = json_array();
+
+    for (int peer = 0; peer < k->comm->size; peer++)
+        if (peer != k->comm->rank)
+            json_array_append_new(peers, peer_object(k, peer));
+    return json_pack("{s:s, s:s, s:s, s:f, s:o}", "name", k->name, "kind", k->comm->kind, "backend",
+                     k->comm->ops->name, "wait_seconds", (double)k->wait_ns / 1e9, "peers", peers);
+}
+
+json_t *holmes_record_traffic(int rank, const struct holmes_links *l, const char *host,
+                              const char *cluster, double net_cpu_seconds)
+{
+    json_t *communicators = json_array();
+
+    for (int i = 0; i < l->count; i++)
+        json_array_append_new(communicators, link_object(&l->all[i]));
+    return json_pack("{s:s, s:i, s:i, s:i, s:s, s:s, s:f, s:o}", "record", "traffic", "rank", rank,
+                     "stage", l->stage, "replica", l->replica, "host", host, "cluster", cluster,
+                     "net_cpu_seconds", net_cpu_seconds, "communicators", communicators);
+}
+
+json_t *holmes_record_end(int steps, double seconds, double tokens_per_s, double loss)
+{
+    return json_pack("{s:s, s:i, s:f, s:f, s:f}", "record", "end", "steps", steps, "seconds",
+                     seconds, "tokens_per_s", tokens_per_s, "loss", loss);
+}

@@ -1,0 +1,42 @@
+/* One rank's part of training: its stage, its data, its optimizer shard, over links that are open.
+ * Knows nothing of processes, files it writes or how ranks were started. */
+#ifndef HOLMES_TRAIN_H
+#define HOLMES_TRAIN_H
+
+#include "config.h"
+#include "dataloader.h"
+#include "group.h"
+#include "kernels.h"
+#include "links.h"
+#include "stage.h"
+
+struct holmes_trainer;
+
+struct holmes_trainer_attr {
+    const struct holmes_config *config; /* outlives the trainer, as do all of these */
+    const struct holmes_group *group;
+    struct holmes_links *links;
+    struct holmes_dataloader *data;
+    const struct holmes_kernels *kernels;
+};
+
+int holmes_trainer_create(const struct holmes_trainer_attr *attr, struct holmes_trainer **out);
+void holmes_trainer_destroy(struct holmes_trainer *t); /* NULL is fine */
+
+/* What a step was like: the same values on every rank. */
+struct holmes_step_result {
+    double loss;      /* mean over the global batch, nats per token, before the update */
+    double grad_norm; /* global, before clipping */
+    double lr;
+};
+
+/* Step `t` counts from 1. Collective over the job. */
+int holmes_trainer_step(struct holmes_trainer *t, int step, struct holmes_step_result *out);
+
+/* Mean loss over the held-out sequences, at most config.eval_sequences of them, the same ones for
+ * every split. Collective. *sequences: how many. */
+int holmes_trainer_evaluate(struct holmes_trainer *t, double *loss, int *sequences);
+
+struct holmes_stage *holmes_trainer_stage(const struct holmes_trainer *t);
+
+#endif
