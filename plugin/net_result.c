@@ -29,14 +29,14 @@ ncclResult_t holmes_net_result(int rc)
     case ENOSPC:
     case ENODEV:
     case ENETDOWN:
-    case EADDRINUSE:
     case EADDRNOTAVAIL:
     case EACCES:
     case EPERM:
     case ELIBACC:
         return ncclSystemError;
-    case EMSGSIZE: /* send larger than its receive */
-    case EPROTO:   /* the handle is another plugin's: ranks chose different nets */
+    case EADDRINUSE: /* HOLMES_PORT_RANGE is exhausted: nothing else binds a given port */
+    case EMSGSIZE:   /* send larger than its receive */
+    case EPROTO:     /* the handle is another plugin's: ranks chose different nets */
         return ncclInvalidUsage;
     default:
         return ncclInternalError;
@@ -45,7 +45,7 @@ ncclResult_t holmes_net_result(int rc)
 
 ncclResult_t holmes_net_init_result(int rc)
 {
-    if (rc == -EINVAL || rc == -EADDRINUSE)
+    if (rc == -EINVAL)
         return ncclInvalidUsage;
     return holmes_net_result(rc);
 }

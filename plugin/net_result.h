@@ -8,7 +8,7 @@
  * success without a result before they come here. */
 ncclResult_t holmes_net_result(int rc);
 
-/* For init, where -EINVAL and an exhausted port range are the user's settings. */
+/* For init, where -EINVAL is a setting of the user's. */
 ncclResult_t holmes_net_init_result(int rc);
 
 #endif

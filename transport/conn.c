@@ -388,7 +388,7 @@ int conn_progress(struct holmes_conn *c)
 
 /* ---- failing and ending ---- */
 
-static void explain_descriptors(void)
+void conn_explain_descriptors(void)
 {
     struct rlimit limit;
 
@@ -405,7 +405,7 @@ void conn_fail(struct holmes_conn *c, int error)
         return;
     c->error = error;
     if (error == -EMFILE)
-        explain_descriptors();
+        conn_explain_descriptors();
     /* A peer that closed in order while nothing was under way is no reason to warn. */
     if (c->gone_deadline_ns != 0 && c->peer_error == 0 && c->q.outstanding == 0)
         holmes_info(NET, "conn %llu: peer %s (%s) closed", (unsigned long long)c->id, c->peer_addr,

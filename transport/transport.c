@@ -406,8 +406,7 @@ static int next_arrival(struct holmes_listen *l, struct arrival **out)
     pthread_mutex_lock(&t->lock);
     rc = listener_progress(t);
     if (rc == -EMFILE || rc == -ENFILE)
-        holmes_warn(NET, "cannot take a connection: %s; RLIMIT_NOFILE (ulimit -n) is too low",
-                    holmes_strerror(rc));
+        conn_explain_descriptors();
     if (!holmes_list_empty(&l->arrivals)) {
         *out = holmes_list_entry(l->arrivals.next, struct arrival, link);
         holmes_list_remove(&(*out)->link);

@@ -38,6 +38,10 @@ int count_threads(void);
 /* Ports of TCP sockets of this process that listen, at most `max`; returns their number. */
 int listening_ports(int *ports, int max);
 
+/* Moves this process into a network namespace with nothing but loopback, where all ports are free.
+ * Without root it stays where it is, which is good enough for ports that are asked for politely. */
+void private_loopback(void);
+
 /* Evaluates `cond` until it holds, at most `ms` long. */
 #define WAIT_UNTIL(cond, ms)                                                                       \
     ({                                                                                             \
