@@ -14,16 +14,17 @@
 #include "session.h"
 #include "size.h"
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SIGNALLED = 128 };
 
-const char *argp_program_version = "holmes-bench " HOLMES_VERSION;
+/* glibc looks for it in the program, where names are hidden by default. */
+__attribute__((visibility("default"))) const char *argp_program_version =
+    "holmes-bench " HOLMES_VERSION;
 
 static volatile sig_atomic_t stop;
 
 static void on_signal(int sig)
 {
-    (void)sig;
-    stop = 1;
+    stop = sig;
 }
 
 static int complain(int status, const char *sentence)
@@ -131,7 +132,7 @@ static int measure_and_report(struct holmes_results *r, struct output *outputs, 
     for (size_t i = 0; i < noutputs; i++)
         bad |= output_write(&outputs[i], r) != 0;
     if (rc == -EINTR && stop)
-        return complain(EXIT_INTERRUPTED, "interrupted");
+        return complain(EXIT_SIGNALLED + stop, "interrupted");
     if (rc != 0)
         return complain(EXIT_FAILED, why);
     if (holmes_results_wrong(r) > 0)

@@ -24,10 +24,18 @@ static void cell_number(struct holmes_table *t, const char *fmt, double v)
     holmes_table_cell(t, "%s", text);
 }
 
-/* Four significant digits without an exponent, as columns like it. */
+/* Three or four significant digits without an exponent, as columns like it. */
 static const char *digits_for(double v)
 {
-    return v >= 1000 ? "%.0f" : v >= 100 ? "%.1f" : v >= 1 ? "%.2f" : v >= 0.01 ? "%.3f" : "%.5f";
+    static const struct {
+        double least;
+        const char *fmt;
+    } steps[] = {{1000, "%.0f"}, {100, "%.1f"}, {1, "%.2f"}, {0.01, "%.3f"}, {0.0001, "%.5f"}};
+
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+        if (v >= steps[i].least)
+            return steps[i].fmt;
+    return "%.7f";
 }
 
 static void add_headings(struct holmes_table *t, const struct holmes_results *r, bool vs_first,

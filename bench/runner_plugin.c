@@ -84,8 +84,9 @@ static int finish(struct holmes_runner *r, int rc, struct holmes_op *op)
 static int barrier(struct holmes_runner *r)
 {
     struct holmes_op *op = NULL;
+    int rc = r->comm->ops->barrier(r->comm, &op);
 
-    return finish(r, r->comm->ops->barrier(r->comm, &op), op);
+    return finish(r, rc, op);
 }
 
 static int collective_once(struct holmes_runner *r, const struct holmes_rank_work *w)
@@ -183,7 +184,8 @@ static void explain(const struct holmes_runner *r, const struct holmes_rank_work
 
     holmes_size_format(w->shape.size_bytes, size, sizeof size);
     snprintf(why, why_len, "%s of %s: %s", holmes_collective_name(r->attr->collective), size,
-             rc == -ETIMEDOUT ? "no end within the timeout" : holmes_strerror(rc));
+             rc == -ETIME || rc == -ETIMEDOUT ? "no end within the timeout (--timeout)"
+                                              : holmes_strerror(rc));
 }
 
 static int plugin_run(struct holmes_runner *r, const struct holmes_rank_work *w,

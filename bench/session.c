@@ -244,10 +244,13 @@ int holmes_session_run(struct holmes_results *r, volatile sig_atomic_t *stop, ch
     for (int i = 0; i < r->nsizes && rc == 0; i++)
         rc = measure_size(&s, i);
     if (rc == 0)
-        holmes_progress_update(&s.bar, s.done_ms, "closing");
+        holmes_progress_update(&s.bar, s.done_ms, "%s", "");
     for (int i = 0; i < s.nteams && rc == 0; i++)
         rc = team_result(&s, s.teams[i], holmes_team_leave(s.teams[i]));
-    holmes_progress_hide(&s.bar);
+    if (rc == 0)
+        holmes_progress_finish(&s.bar);
+    else
+        holmes_progress_hide(&s.bar);
     for (int i = 0; i < TEAMS_MAX; i++)
         holmes_team_destroy(s.teams[i]);
     return rc;

@@ -351,6 +351,11 @@ static int team_gather(struct holmes_team *t, struct holmes_bench_reply *replies
         snprintf(what, sizeof what, "hangs: no operation done for %d s (--timeout)",
                  t->attr.timeout_s);
         team_fail(t, -ETIMEDOUT, first_owing(t), what);
+    } else if (first_owing(t) >= 0) {
+        size_t at = strlen(t->why);
+
+        /* Silence of one rank is often what the error of another means. */
+        snprintf(t->why + at, sizeof t->why - at, "; rank %d does not answer", first_owing(t));
     }
     return t->error;
 }

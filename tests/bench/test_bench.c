@@ -1,0 +1,383 @@
+/* holmes-bench as people run it: the built program, its files, its exit codes, and nothing left
+ * behind. Times are never looked at. */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "tests/support/xml_check.h"
+
+#define RUN_MS 120000
+#define TEXT   65536
+#define LITTLE "-b 4 -e 300K -f 50 --rounds 2 --iters 3 "
+
+struct run {
+    pid_t pid; /* leader of its own process group */
+    int out_fd, err_fd;
+    char out[TEXT], err[TEXT];
+    size_t out_len, err_len;
+    int status;
+};
+
+static char dir[64];
+
+static void folder_make(void)
+{
+    snprintf(dir, sizeof dir, "/tmp/holmes-bench-test-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+}
+
+static void folder_remove(void)
+{
+    DIR *d = opendir(dir);
+
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (e->d_name[0] != '.')
+            unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
+    rmdir(dir);
+}
+
+TestSuite(bench, .init = folder_make, .fini = folder_remove, .timeout = 300);
+
+/* Starts it with the words of `line`; "@" stands for the test's folder. */
+static void run_start(struct run *r, const char *line)
+{
+    static char text[2048];
+    char *argv[40] = {(char *)BENCH_EXE};
+    int argc = 1, out[2], err[2];
+    size_t at = 0;
+
+    for (; *line && at + 80 < sizeof text; line++) {
+        if (*line == '@')
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s", dir);
+        else
+            text[at++] = *line;
+    }
+    text[at] = '\0';
+    for (char *arg = strtok(text, " "); arg; arg = strtok(NULL, " "))
+        argv[argc++] = arg;
+    memset(r, 0, sizeof *r);
+    cr_assert_eq(pipe2(out, O_CLOEXEC), 0);
+    cr_assert_eq(pipe2(err, O_CLOEXEC), 0);
+    r->pid = fork();
+    if (r->pid == 0) {
+        setpgid(0, 0);
+        dup2(out[1], 1);
+        dup2(err[1], 2);
+        execv(argv[0], argv);
+        _exit(99);
+    }
+    cr_assert_gt(r->pid, 0);
+    close(out[1]);
+    close(err[1]);
+    r->out_fd = out[0];
+    r->err_fd = err[0];
+}
+
+static void drain(int *fd, char *buf, size_t *len)
+{
+    ssize_t n = read(*fd, buf + *len, TEXT - 1 - *len);
+
+    if (n > 0) {
+        *len += (size_t)n;
+        return;
+    }
+    close(*fd);
+    *fd = -1;
+}
+
+/* Reads until it closes its output or `needle` is on stderr; false when the time is over. */
+static bool run_read(struct run *r, const char *needle)
+{
+    uint64_t deadline = holmes_deadline_ms(RUN_MS);
+
+    while ((r->out_fd >= 0 || r->err_fd >= 0) && !(needle && strstr(r->err, needle))) {
+        struct pollfd p[] = {{.fd = r->out_fd, .events = POLLIN},
+                             {.fd = r->err_fd, .events = POLLIN}};
+
+        if (holmes_deadline_passed(deadline))
+            return false;
+        poll(p, 2, 200);
+        if (p[0].revents)
+            drain(&r->out_fd, r->out, &r->out_len);
+        if (p[1].revents)
+            drain(&r->err_fd, r->err, &r->err_len);
+    }
+    return true;
+}
+
+/* Its exit status; fails when any process of its group outlives it. */
+static int run_end(struct run *r)
+{
+    uint64_t deadline;
+    bool ended = run_read(r, NULL), alone = false;
+
+    if (!ended)
+        kill(-r->pid, SIGKILL);
+    waitpid(r->pid, &r->status, 0);
+    deadline = holmes_deadline_ms(10000);
+    while (!(alone = kill(-r->pid, 0) != 0 && errno == ESRCH) && !holmes_deadline_passed(deadline))
+        poll(NULL, 0, 5);
+    if (!alone)
+        kill(-r->pid, SIGKILL);
+    cr_assert(ended, "did not end\n%s\n%s", r->out, r->err);
+    cr_assert(alone, "a process was left behind\n%s", r->err);
+    return WIFEXITED(r->status) ? WEXITSTATUS(r->status) : 1000 + WTERMSIG(r->status);
+}
+
+static int run(struct run *r, const char *line)
+{
+    run_start(r, line);
+    return run_end(r);
+}
+
+/* The last line of stderr that is no progress. */
+static const char *complaint(const struct run *r)
+{
+    const char *at = NULL;
+
+    for (const char *p = r->err; (p = strstr(p, "holmes-bench: ")) != NULL; p++)
+        at = p;
+    return at ? at : "";
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+
+    for (; (text = strstr(text, what)) != NULL; text++)
+        n++;
+    return n;
+}
+
+static char *file_read(const char *name)
+{
+    static char text[1 << 18];
+    char path[128];
+    size_t n;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    f = fopen(path, "r");
+    cr_assert_not_null(f, "%s is not there", path);
+    n = fread(text, 1, sizeof text - 1, f);
+    text[n] = '\0';
+    fclose(f);
+    return text;
+}
+
+static int files_in_folder(void)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static const char *const collectives[] = {"all_reduce", "all_gather", "reduce_scatter", "sendrecv"};
+
+static void expect_well(struct run *r, const char *line)
+{
+    int status = run(r, line);
+
+    cr_assert_eq(status, 0, "%s: status %d\n%s", line, status, r->err);
+    cr_assert(strstr(r->out, "# wrong elements: 0\n"), "%s:\n%s", line, r->out);
+}
+
+Test(bench, reference_moves_every_collective_right)
+{
+    static struct run r;
+    char line[256];
+
+    for (size_t c = 0; c < 4; c++) {
+        for (int n = 2; n <= 4; n++) {
+            if (c == 3 && n == 3)
+                continue;
+            snprintf(line, sizeof line, "%s -n %d " LITTLE "--reference-streams 1,3",
+                     collectives[c], n);
+            expect_well(&r, line);
+        }
+    }
+    expect_well(&r, "all_reduce -n 3 --type bfloat16 " LITTLE "--reference-streams 8");
+}
+
+Test(bench, plugin_moves_every_collective_right)
+{
+    static struct run r;
+    char line[512];
+
+    for (size_t c = 0; c < 4; c++) {
+        for (int n = 2; n <= 4; n += 2) {
+            snprintf(line, sizeof line, "%s -n %d -p %s " LITTLE "--no-reference --type %s",
+                     collectives[c], n, HOLMES_PLUGIN, n == 2 ? "float" : "bfloat16");
+            expect_well(&r, line);
+            cr_assert(strstr(r.out, "# holmes: "), "%s", r.out);
+        }
+    }
+}
+
+Test(bench, two_plugins_and_the_reference_end_in_table_and_files)
+{
+    static struct run r;
+    char *text;
+    json_t *root;
+
+    expect_well(&r, "all_reduce -b 8 -e 8K -f 32 --rounds 3 --iters 2 --reference-streams 1-2 "
+                    "-p new=" HOLMES_PLUGIN " -p old=" HOLMES_PLUGIN
+                    " --csv @/x.csv --svg @/x.svg --json @/x.json");
+    cr_assert(strstr(r.out, "x new"), "%s", r.out);
+    cr_assert(strstr(r.out, "x reference"), "%s", r.out);
+    text = file_read("x.csv");
+    cr_assert_eq(count(text, "\r\n"), 1 + 3 * 4, "%s", text);
+    cr_assert_eq(count(text, ",new,plugin,0,3,2,"), 3, "%s", text);
+    text = file_read("x.svg");
+    cr_assert_null(xml_check(text), "%s", xml_check(text));
+    cr_assert(strstr(text, ">old</text>"));
+    root = json_loads(file_read("x.json"), 0, NULL);
+    cr_assert_not_null(root);
+    cr_assert_eq(json_array_size(json_object_get(root, "results")), 3 * 4);
+    json_decref(root);
+    cr_assert(strstr(r.err, "100%"), "no progress was shown: %s", r.err);
+}
+
+Test(bench, measures_without_check_or_reference)
+{
+    static struct run r;
+
+    cr_assert_eq(run(&r, "sendrecv --no-check --no-reference -p " HOLMES_PLUGIN " " LITTLE
+                         "--window 3 --csv @/x.csv"),
+                 0, "%s", r.err);
+    cr_assert_null(strstr(r.out, "wrong elements"), "%s", r.out);
+    cr_assert(strstr(r.out, "# latency: half a round trip"), "%s", r.out);
+    cr_assert(strstr(r.out, "# bandwidth: one way"), "%s", r.out);
+    cr_assert_eq(count(file_read("x.csv"), "sendrecv,latency,2,float,"), 3);
+    cr_assert_eq(count(file_read("x.csv"), "sendrecv,bandwidth,2,float,"), 3);
+}
+
+Test(bench, replaces_a_file_of_an_earlier_run)
+{
+    static struct run r;
+    char path[128];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/x.csv", dir);
+    f = fopen(path, "w");
+    for (int i = 0; i < 1000; i++)
+        fputs("an old line\n", f);
+    fclose(f);
+    expect_well(&r, "all_reduce -e 8 --rounds 1 --iters 1 --reference-streams 1 --csv @/x.csv");
+    cr_assert_eq(count(file_read("x.csv"), "an old line"), 0);
+    cr_assert_eq(count(file_read("x.csv"), "\n"), 2);
+}
+
+Test(bench, bad_input_is_one_sentence_and_leaves_nothing)
+{
+    static const struct {
+        const char *line;
+        int status;
+        const char *says[2];
+    } cases[] = {
+        {"", 2, {"name a collective", "all_reduce"}},
+        {"gather", 2, {"\"gather\"", "all_gather"}},
+        {"all_reduce -b 8x", 2, {"\"8x\"", "64K"}},
+        {"all_reduce -b 2M -e 1M", 2, {"2097152", "1048576"}},
+        {"all_reduce -n 1", 2, {"\"1\"", "2 to 64"}},
+        {"all_reduce -n 65", 2, {"\"65\"", "2 to 64"}},
+        {"all_reduce -e 1024G", 2, {"lower --max", "--ranks"}},
+        {"all_reduce -e 8 --csv /nonexistent/x.csv", 2, {"/nonexistent/x.csv", "No such file"}},
+        {"all_reduce -e 8 --csv @/a --svg @", 2, {"--svg", "Is a directory"}},
+        {"all_reduce -e 8 --csv @/a -p @/none.so", 1, {"none", "rank 0"}},
+        {"all_reduce -e 8 --csv @/a -p /etc/hostname", 1, {"/etc/hostname", "rank 0"}},
+        {"all_reduce -e 8 --csv @/a -p " HOLMES_PLUGIN " --device nic99", 1, {"nic99", "holmes"}},
+    };
+    static struct run r;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int status = run(&r, cases[i].line);
+
+        cr_assert_eq(status, cases[i].status, "%s: status %d\n%s", cases[i].line, status, r.err);
+        for (int k = 0; k < 2; k++)
+            cr_assert(strstr(complaint(&r), cases[i].says[k]), "%s: \"%s\" lacks \"%s\"",
+                      cases[i].line, r.err, cases[i].says[k]);
+        cr_assert_eq(count(r.err, "holmes-bench: "), 1, "%s: %s", cases[i].line, r.err);
+        cr_assert_eq(count(complaint(&r), "\n"), 1, "%s: %s", cases[i].line, r.err);
+        cr_assert_eq(files_in_folder(), 0, "%s left a file", cases[i].line);
+        cr_assert_str_empty(r.out);
+    }
+    cr_assert_eq(run(&r, "all_reduce --frobnicate"), 2);
+    cr_assert(strstr(r.err, "--frobnicate"), "%s", r.err);
+}
+
+Test(bench, a_plugin_that_breaks_ends_the_run_and_is_named)
+{
+    static const struct {
+        const char *how, *says;
+    } cases[] = {
+        {"die-init", "died of signal 9"},  {"hang-init", "hangs"},  {"refuse-init", "rank 0"},
+        {"die-later", "died of signal 9"}, {"hang-later", "rank "}, {"corrupt", "wrong"},
+    };
+    static struct run r;
+
+    setenv("BENCH_INNER", HOLMES_PLUGIN, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int status;
+
+        setenv("BENCH_BREAK", cases[i].how, 1);
+        status = run(&r, "all_reduce -p good=" HOLMES_PLUGIN " -p bad=" BROKEN_PLUGIN
+                         " -b 64 -e 8K -f 128 --rounds 2 --iters 30 --reference-streams 1 "
+                         "--timeout 3 --csv @/x.csv");
+        cr_assert_eq(status, 1, "%s: status %d\n%s\n%s", cases[i].how, status, r.err, r.out);
+        cr_assert(strstr(complaint(&r), cases[i].says), "%s: %s", cases[i].how, r.err);
+        if (strcmp(cases[i].how, "corrupt") != 0) {
+            cr_assert(strstr(complaint(&r), "bad: rank"), "%s: %s", cases[i].how, r.err);
+            continue;
+        }
+        cr_assert(strstr(r.out, "FAILED"), "%s", r.out);
+        cr_assert(strstr(file_read("x.csv"), ",good,plugin,0,2,30,"), "%s", file_read("x.csv"));
+    }
+}
+
+Test(bench, a_signal_ends_every_process)
+{
+    static const struct {
+        int sig, status;
+    } cases[] = {{SIGINT, 128 + SIGINT}, {SIGTERM, 128 + SIGTERM}, {SIGKILL, 1000 + SIGKILL}};
+    static struct run r;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int status;
+
+        run_start(&r, "all_reduce -n 3 -e 1K --rounds 1000 --csv @/x.csv");
+        cr_assert(run_read(&r, "checking"), "%s", r.err);
+        kill(r.pid, cases[i].sig);
+        status = run_end(&r);
+        cr_assert_eq(status, cases[i].status, "signal %d: status %d\n%s", cases[i].sig, status,
+                     r.err);
+    }
+}
+
+Test(bench, help_explains_the_reference_and_the_exit_codes)
+{
+    static struct run r;
+
+    cr_assert_eq(run(&r, "--help"), 0);
+    cr_assert(strstr(r.out, "does not include sums"), "%s", r.out);
+    cr_assert(strstr(r.out, "Exit status"), "%s", r.out);
+    cr_assert_eq(run(&r, "--version"), 0);
+    cr_assert(strstr(r.out, "holmes-bench "), "%s", r.out);
+}
