@@ -35,6 +35,7 @@ struct holmes_progress {
 static void comm_fail(struct holmes_progress *p, struct holmes_net_comm *c, int rc, const char *why)
 {
     const char *result = holmes_plugin_result_name(rc);
+    const char *text = rc == -ECONNABORTED ? holmes_rdv_reason(c->rdv) : holmes_strerror(rc);
     bool first = atomic_load(&c->error) == 0;
 
     if (first)
@@ -42,7 +43,7 @@ static void comm_fail(struct holmes_progress *p, struct holmes_net_comm *c, int 
     rc = atomic_load(&c->error);
     if (first && why)
         holmes_warn(NET, "communicator %s, rank %d of %d: %s: %s%s%s%s", c->base.kind, c->base.rank,
-                    c->base.size, why, holmes_strerror(rc), result ? " (" : "",
+                    c->base.size, why, text, result ? " (" : "",
                     result ? result : "", result ? ")" : "");
     holmes_list_each(st, tmp, &p->active, struct holmes_stream, in_active)
     {
@@ -143,7 +144,7 @@ static void watch_job(struct holmes_progress *p)
         int rc = holmes_rdv_poll(st->comm->rdv);
 
         if (rc) {
-            comm_fail(p, st->comm, rc, holmes_rdv_reason(st->comm->rdv));
+            comm_fail(p, st->comm, rc, "the job was aborted");
             return;
         }
     }
