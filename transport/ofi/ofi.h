@@ -1,9 +1,6 @@
 /* Private to the `ofi` wire: lanes are FI_EP_MSG endpoints of libfabric's provider "tcp".
  *
- * Locks, outermost first:
- *   wire_nic.lock     event queue, lists of lanes and strangers, life of endpoints
- *   wire_nic.mr_gate  read: provider code that looks memory keys up (event and completion queues);
- *                     write: registration. libfabric 1.17 walks its key tree without a lock.
+ * wire_nic.lock covers the event queue, the lists of lanes and strangers and the life of endpoints.
  * A wire_cq, its lanes' posts and its operations belong to one thread at a time (driver.h); only
  * wire_lane.status crosses threads, and is atomic.
  */
@@ -85,7 +82,6 @@ struct wire_nic {
     bool virt_addr, prov_key;
 
     pthread_mutex_t lock;
-    pthread_rwlock_t mr_gate;
     struct holmes_list lanes; /* wire_lane.node */
 
     struct ofi_stranger strangers[2 * OFI_STRANGERS_MAX];
@@ -96,8 +92,9 @@ struct wire_nic {
 /* What a post gives the provider as context. Lives in its cq until that closes, so that a late
  * event of a closed lane finds `lane` NULL instead of freed memory. */
 struct ofi_op {
-    struct wire_lane *lane; /* NULL: free or orphaned */
-    void *context;          /* of the caller; NULL for a lane's inline writes */
+    struct wire_lane *lane; /* NULL: free, or its lane is closed */
+    void *context;          /* of the caller */
+    bool inlined;           /* stands for all inline writes of its lane; never free again */
     struct ofi_op *next;    /* free list */
 };
 
@@ -111,8 +108,6 @@ struct wire_cq {
     struct fid_cq *cq;
     struct ofi_op *free_ops;
     struct ofi_op_chunk *chunks;
-    struct wire_event *backlog; /* read while a lane closed, not yet handed out */
-    int backlog_first, backlog_len, backlog_cap;
 };
 
 struct wire_lane {
@@ -124,8 +119,6 @@ struct wire_lane {
     struct holmes_addr peer;  /* accepting: the other end of the stream once there is one */
     uint64_t secret;          /* accepting; 0 once quoted */
     atomic_int status;        /* -EAGAIN rising, 0 up, else the first error */
-    bool closing;             /* its events are dropped */
-    int ops_out;              /* posts with a context still in the provider */
     struct ofi_op *inline_op; /* names this lane when an inline write fails */
 };
 
@@ -142,9 +135,10 @@ void holmes_ofi_events(struct wire_nic *wn);
  * there are, the dropped ones included until the provider has closed them. */
 int holmes_ofi_sweep(struct wire_nic *wn, bool all);
 
-/* ofi_data.c: after the endpoint is closed, takes back what the provider flushed. */
-void holmes_ofi_drain(struct wire_lane *lane);
-struct ofi_op *holmes_ofi_op_get(struct wire_lane *lane, void *context);
+/* ofi_data.c. A lane that closes leaves its ops in the cq without a lane; their events are dropped.
+ * op_get returns NULL when out of memory. */
+struct ofi_op *holmes_ofi_op_get(struct wire_lane *lane, void *context, bool inlined);
+void holmes_ofi_ops_orphan(struct wire_lane *lane);
 
 /* ofi_err.c: a libfabric result (0, -errno or -FI_E*) as 0 or a negative errno. */
 int holmes_ofi_errno(ssize_t ret);

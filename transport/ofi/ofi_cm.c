@@ -112,9 +112,7 @@ void holmes_ofi_events(struct wire_nic *wn)
         /* After a short read the provider asks errno why, and takes a stale EAGAIN for "wait":
          * a stranger's closed connection would then stay for ever. */
         errno = 0;
-        pthread_rwlock_rdlock(&wn->mr_gate);
         n = fi_eq_read(wn->eq, &event, &buf, sizeof buf, 0);
-        pthread_rwlock_unlock(&wn->mr_gate);
         if (n == -FI_EAVAIL)
             on_error(wn);
         else if (n >= (ssize_t)sizeof buf.entry)

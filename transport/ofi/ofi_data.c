@@ -9,8 +9,7 @@
 #include "log.h"
 #include "ofi.h"
 
-#define POLL_BATCH  16
-#define DRAIN_READS 1024 /* of POLL_BATCH entries each, when a lane closes */
+#define POLL_BATCH 16
 
 int holmes_ofi_cq_open(struct wire_nic *wn, struct wire_cq **out)
 {
@@ -48,7 +47,6 @@ void holmes_ofi_cq_close(struct wire_cq *cq)
         free(cq->chunks);
         cq->chunks = next;
     }
-    free(cq->backlog);
     free(cq);
 }
 
@@ -67,7 +65,7 @@ static int ops_grow(struct wire_cq *cq)
     return 0;
 }
 
-struct ofi_op *holmes_ofi_op_get(struct wire_lane *lane, void *context)
+struct ofi_op *holmes_ofi_op_get(struct wire_lane *lane, void *context, bool inlined)
 {
     struct wire_cq *cq = lane->cq;
     struct ofi_op *op;
@@ -78,6 +76,7 @@ struct ofi_op *holmes_ofi_op_get(struct wire_lane *lane, void *context)
     cq->free_ops = op->next;
     op->lane = lane;
     op->context = context;
+    op->inlined = inlined;
     return op;
 }
 
@@ -114,7 +113,7 @@ int holmes_ofi_lane_post(struct wire_lane *lane, const struct wire_write *w)
     if (w->flags & WIRE_WITH_IMM)
         flags |= FI_REMOTE_CQ_DATA;
     if (!inlined) {
-        op = holmes_ofi_op_get(lane, w->context);
+        op = holmes_ofi_op_get(lane, w->context, false);
         if (!op)
             return -ENOMEM;
     }
@@ -125,20 +124,17 @@ int holmes_ofi_lane_post(struct wire_lane *lane, const struct wire_write *w)
             op_put(lane->cq, op);
         return holmes_ofi_errno(rc);
     }
-    lane->ops_out += !inlined;
     return 0;
 }
 
-/* Takes an op back from the provider. Returns whether its lane still wants to hear of it. */
-static bool op_return(struct wire_cq *cq, struct ofi_op *op)
+/* Takes an op back from the provider. Returns its lane, NULL when that is closed. */
+static struct wire_lane *op_return(struct wire_cq *cq, struct ofi_op *op)
 {
     struct wire_lane *lane = op->lane;
 
-    if (op == lane->inline_op)
-        return !lane->closing;
-    lane->ops_out--;
-    op_put(cq, op);
-    return !lane->closing;
+    if (!op->inlined)
+        op_put(cq, op);
+    return lane;
 }
 
 /* Returns whether the entry is an event for the caller. */
@@ -153,16 +149,17 @@ static bool event_from_entry(struct wire_cq *cq, const struct fi_cq_data_entry *
         out->imm = (uint32_t)e->data;
         return true;
     }
-    if (!op || !op->lane)
+    if (!op)
         return false;
     out->type = WIRE_WRITE_DONE;
     out->context = op->context;
-    return op_return(cq, op);
+    return op_return(cq, op) != NULL;
 }
 
 static bool event_from_error(struct wire_cq *cq, struct wire_event *out)
 {
     struct fi_cq_err_entry err = {0};
+    struct wire_lane *lane;
     struct ofi_op *op;
 
     if (fi_cq_readerr(cq->cq, &err, 0) < 0)
@@ -173,14 +170,14 @@ static bool event_from_error(struct wire_cq *cq, struct wire_event *out)
     op = err.op_context;
     if (!op)
         return true;
-    if (!op->lane)
-        return false; /* a closed lane's */
     /* Flushed because the stream ended: say that instead of "cancelled". */
     if (out->error == -ECANCELED)
         out->error = -ECONNRESET;
-    holmes_ofi_lane_fail(op->lane, out->error);
     out->context = op->context;
-    return op_return(cq, op);
+    lane = op_return(cq, op);
+    if (lane)
+        holmes_ofi_lane_fail(lane, out->error);
+    return lane != NULL;
 }
 
 /* Entries read into `events`; 0 when there are none, negative when the queue is broken. An entry
@@ -191,9 +188,7 @@ static int cq_read(struct wire_cq *cq, struct wire_event *events, int max, int *
     ssize_t got;
     int n = 0;
 
-    pthread_rwlock_rdlock(&cq->wn->mr_gate);
     got = fi_cq_read(cq->cq, buf, (size_t)(max < POLL_BATCH ? max : POLL_BATCH));
-    pthread_rwlock_unlock(&cq->wn->mr_gate);
     *entries = got > 0 ? (int)got : got == -FI_EAVAIL;
     if (got == -FI_EAVAIL)
         return event_from_error(cq, events);
@@ -208,8 +203,6 @@ int holmes_ofi_cq_poll(struct wire_cq *cq, struct wire_event *events, int max)
 {
     int n = 0, entries;
 
-    while (n < max && cq->backlog_first < cq->backlog_len)
-        events[n++] = cq->backlog[cq->backlog_first++];
     while (n < max) {
         int got = cq_read(cq, events + n, max - n, &entries);
 
@@ -222,27 +215,7 @@ int holmes_ofi_cq_poll(struct wire_cq *cq, struct wire_event *events, int max)
     return n;
 }
 
-static int backlog_add(struct wire_cq *cq, const struct wire_event *events, int n)
-{
-    if (cq->backlog_first == cq->backlog_len)
-        cq->backlog_first = cq->backlog_len = 0;
-    if (cq->backlog_len + n > cq->backlog_cap) {
-        int cap = 2 * (cq->backlog_len + n);
-        struct wire_event *grown = realloc(cq->backlog, (size_t)cap * sizeof *grown);
-
-        if (!grown)
-            return -ENOMEM;
-        cq->backlog = grown;
-        cq->backlog_cap = cap;
-    }
-    memcpy(cq->backlog + cq->backlog_len, events, (size_t)n * sizeof *events);
-    cq->backlog_len += n;
-    return 0;
-}
-
-/* Ops that the provider still holds lose their lane; they are not used again, so that a late event
- * of theirs is dropped. */
-static void lane_orphan_ops(struct wire_lane *lane)
+void holmes_ofi_ops_orphan(struct wire_lane *lane)
 {
     for (struct ofi_op_chunk *c = lane->cq->chunks; c; c = c->next) {
         for (size_t i = 0; i < sizeof c->ops / sizeof *c->ops; i++) {
@@ -250,23 +223,4 @@ static void lane_orphan_ops(struct wire_lane *lane)
                 c->ops[i].lane = NULL;
         }
     }
-}
-
-void holmes_ofi_drain(struct wire_lane *lane)
-{
-    struct wire_cq *cq = lane->cq;
-    struct wire_event events[POLL_BATCH];
-    int entries = lane->ep ? 1 : 0;
-
-    lane->closing = true;
-    for (int reads = 0; reads < DRAIN_READS && entries > 0; reads++) {
-        int n = cq_read(cq, events, POLL_BATCH, &entries);
-
-        if (n > 0 && backlog_add(cq, events, n) != 0)
-            holmes_warn(NET, "nic %s: out of memory, %d completions are lost", cq->wn->nic.name, n);
-    }
-    if (entries == 0 && lane->ops_out == 0)
-        op_put(cq, lane->inline_op);
-    else
-        lane_orphan_ops(lane);
 }

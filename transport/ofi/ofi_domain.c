@@ -83,16 +83,9 @@ static int nic_open_objects(struct wire_nic *wn)
 
 static void nic_init(struct wire_nic *wn, const struct holmes_nic *nic)
 {
-    pthread_rwlockattr_t attr;
-
     wn->nic = *nic;
     holmes_list_init(&wn->lanes);
     pthread_mutex_init(&wn->lock, NULL);
-    /* Pollers hold the gate nearly always; a registration must not starve behind them. */
-    pthread_rwlockattr_init(&attr);
-    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(&wn->mr_gate, &attr);
-    pthread_rwlockattr_destroy(&attr);
 }
 
 static void nic_take_limits(struct wire_nic *wn)
@@ -172,7 +165,6 @@ void holmes_ofi_nic_close(struct wire_nic *wn)
         fid_close(wn, &wn->fabric->fid, "fabric");
     if (wn->info)
         holmes_ofi.freeinfo(wn->info);
-    pthread_rwlock_destroy(&wn->mr_gate);
     pthread_mutex_destroy(&wn->lock);
     free(wn);
 }
@@ -195,9 +187,7 @@ int holmes_ofi_mr_reg(struct wire_nic *wn, void *addr, size_t len, struct wire_m
         /* A key is a capability: it must not be guessed, and is unique in the domain. */
         if (!wn->prov_key && getrandom(&key, sizeof key, 0) != sizeof key)
             return -EIO;
-        pthread_rwlock_wrlock(&wn->mr_gate);
         rc = fi_mr_reg(wn->domain, addr, len, FI_WRITE | FI_REMOTE_WRITE, 0, key, 0, &mr, NULL);
-        pthread_rwlock_unlock(&wn->mr_gate);
     } while (rc == -FI_ENOKEY && !wn->prov_key);
     if (rc != 0)
         return holmes_ofi_errno(rc);
@@ -215,9 +205,7 @@ void holmes_ofi_mr_dereg(struct wire_nic *wn, struct wire_mr *mr)
 
     if (!fm)
         return;
-    pthread_rwlock_wrlock(&wn->mr_gate);
     fid_close(wn, &fm->fid, "memory registration");
-    pthread_rwlock_unlock(&wn->mr_gate);
     mr->priv = NULL;
 }
 

@@ -56,7 +56,7 @@ int holmes_ofi_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_ro
     if (role == WIRE_ACCEPT)
         rc = secret_make(&lane->secret);
     if (rc == 0) {
-        lane->inline_op = holmes_ofi_op_get(lane, NULL);
+        lane->inline_op = holmes_ofi_op_get(lane, NULL, true);
         rc = lane->inline_op ? 0 : -ENOMEM;
     }
     if (rc != 0) {
@@ -216,6 +216,6 @@ void holmes_ofi_lane_close(struct wire_lane *lane)
                         holmes_strerror(rc));
     }
     pthread_mutex_unlock(&wn->lock);
-    holmes_ofi_drain(lane);
+    holmes_ofi_ops_orphan(lane);
     free(lane);
 }
