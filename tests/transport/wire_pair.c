@@ -100,6 +100,23 @@ void end_drive(struct wire_end *e)
         e->events[(e->first + e->count++) % PAIR_EVENTS_MAX] = got[i];
 }
 
+int lane_wait_end(struct wire_end *e, struct wire_end *other, struct wire_lane *lane,
+                  int timeout_ms)
+{
+    uint64_t deadline = holmes_deadline_ms((uint64_t)timeout_ms);
+    int rc = 0;
+
+    while (rc == 0 && !holmes_deadline_passed(deadline)) {
+        end_drive(e);
+        end_drive(other);
+        e->ops->nic_progress(e->wn);
+        if (other)
+            other->ops->nic_progress(other->wn);
+        rc = e->ops->lane_poll(lane);
+    }
+    return rc;
+}
+
 bool end_wait_event(struct wire_end *e, struct wire_end *other, struct wire_event *out)
 {
     uint64_t deadline = holmes_deadline_ms(PAIR_TIMEOUT_MS);

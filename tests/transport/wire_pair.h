@@ -43,6 +43,10 @@ void pair_raise(struct wire_pair *p);
  * -ETIMEDOUT. `other` may be NULL. */
 int lane_wait(struct wire_end *e, struct wire_end *other, struct wire_lane *lane, int timeout_ms);
 
+/* Drives both ends until `lane` of `e` is not up any more; its status, or 0 at the deadline. */
+int lane_wait_end(struct wire_end *e, struct wire_end *other, struct wire_lane *lane,
+                  int timeout_ms);
+
 /* Polls the cq once and keeps what it gives. `e` may be NULL. */
 void end_drive(struct wire_end *e);
 
