@@ -69,10 +69,11 @@ int conn_create_receiver(struct device *dev, const void *owner, struct arrival *
 /* Advances towards CONN_READY: 0 there, -EAGAIN, or the connection's error. Takes the lock. */
 int conn_progress(struct holmes_conn *c);
 
-/* Lock held. Keeps the first error, logs it once, closes the lanes so that nothing lands any more,
- * and tells the peer. */
 /* Says which limit -EMFILE ran into. */
 void conn_explain_descriptors(void);
+
+/* Lock held. Keeps the first error, logs it once, closes the lanes so that nothing lands any more,
+ * and tells the peer. */
 void conn_fail(struct holmes_conn *c, int error);
 /* Lock held. Looks after lanes and peer, at most every millisecond; 0 or the connection's error
  * after failing it. */

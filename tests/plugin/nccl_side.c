@@ -98,7 +98,7 @@ bool log_has(ncclDebugLogLevel level, const char *a, const char *b)
 
 int log_count(ncclDebugLogLevel level, const char *text)
 {
-    bool both;
+    bool both = false;
 
     return count_lines(level, text, NULL, &both);
 }
@@ -529,6 +529,11 @@ bool rank_wait_finished(struct rank *r, struct op *op, int timeout_ms)
     RANK_CHECK(wait_for(r, op, -1, timeout_ms), "%s: %d of %d messages within %d ms (%d posted)",
                op->sending ? "send" : "receive", op->done, op->nmsgs, timeout_ms, op->posted);
     return true;
+}
+
+bool rank_wait_ended(struct rank *r, struct op *op, int timeout_ms)
+{
+    return wait_for(r, op, -1, timeout_ms);
 }
 
 bool rank_run(struct rank *r, struct op *ops, int nops)

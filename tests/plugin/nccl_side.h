@@ -120,6 +120,8 @@ void rank_start(struct rank *r, struct op *ops, int nops);
 bool rank_wait_posted(struct rank *r, struct op *op, int posted);
 /* Until it finished; the result is in op->result. */
 bool rank_wait_finished(struct rank *r, struct op *op, int timeout_ms);
+/* The same without taking a wait in vain for a failure. */
+bool rank_wait_ended(struct rank *r, struct op *op, int timeout_ms);
 bool rank_barrier(struct rank *r);
 /* P stops at once, with whatever is outstanding; S deregisters and closes; then finalize. */
 bool rank_destroy(struct rank *r);
