@@ -363,6 +363,8 @@ static int check_endpoint(const struct holmes_config *c, char *why, size_t why_l
         REFUSE("--serve needs --world, the number of ranks");
     if (c->rendezvous && holmes_config_endpoint(c->rendezvous, host, sizeof host, &port) != 0)
         REFUSE("--rendezvous \"%s\": HOST:PORT is right", c->rendezvous);
+    if (c->rendezvous && port == 0 && c->local == 0)
+        REFUSE("--rendezvous \"%s\": all ranks must know the port, from 1 to 65535", c->rendezvous);
     return 0;
 }
 

@@ -1,4 +1,6 @@
-/* The launcher: one poll loop over a signalfd and the pipe on which ranks say why they fail. */
+/* The launcher: one poll loop over the pipe on which ranks say why they fail and the one into which
+ * signals are turned. Handlers, because a signalfd would lose signals to the threads that the BLAS
+ * library starts before main. */
 #include "launch.h"
 
 #include <errno.h>
@@ -11,18 +13,21 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "clock.h"
 #include "env.h"
 #include "log.h"
+#include "notes.h"
 #include "rendezvous.h"
 
 #define LAUNCH_GRACE_MS 3000 /* for ranks to end by themselves, then again after SIGTERM */
 
 extern char **environ;
+
+static const int watched[] = {SIGCHLD, SIGINT, SIGTERM};
+static int signal_out = -1; /* write end, for the handler */
 
 struct child {
     pid_t pid; /* 0: ended */
@@ -35,9 +40,9 @@ struct launcher {
     int running;
     int first_failed; /* rank, or -1 */
     int exit_code;
-    int signal; /* that ends the job, or 0 */
-    int signal_fd, pipe_fd;
-    char error[2048]; /* the first sentence of a rank, as far as it is here */
+    int signal;             /* that ends the job, or 0 */
+    int signal_fd, pipe_fd; /* read ends */
+    char error[2048];       /* the first sentence of a rank, as far as it is here */
     size_t error_len;
     uint64_t deadline; /* of the present grace, or UINT64_MAX */
     int kills;
@@ -83,8 +88,12 @@ static int serve(const char *where, const struct holmes_config *c, struct holmes
 
     if (where)
         holmes_config_endpoint(where, host, sizeof host, &port);
+    holmes_notes_start(); /* the service's own words would repeat the sentence below */
     rc = holmes_rdv_serve(host, port, holmes_env_string(HOLMES_ENV_JOB_SECRET),
                           holmes_config_world(c), out);
+    if (rc != 0)
+        holmes_notes_drop();
+    holmes_notes_stop();
     if (rc != 0)
         fprintf(stderr, "holmes-train: cannot serve the rendezvous on %s port %u: %s\n", host, port,
                 holmes_strerror(rc));
@@ -131,6 +140,8 @@ static int spawn_rank(struct launcher *l, int rank, uint16_t port, int error_fd,
 
     sigemptyset(&none);
     sigemptyset(&dflt);
+    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
+        sigaddset(&dflt, watched[i]);
     sigaddset(&dflt, SIGPIPE);
     posix_spawnattr_init(&attr);
     posix_spawnattr_setsigmask(&attr, &none);
@@ -206,14 +217,24 @@ static void read_errors(struct launcher *l)
     }
 }
 
+static void on_signal(int sig)
+{
+    unsigned char byte = (unsigned char)sig;
+    int saved = errno;
+
+    if (write(signal_out, &byte, 1) < 0)
+        byte = 0; /* full of signals that nobody has read yet: nothing is lost */
+    errno = saved;
+}
+
 static void read_signals(struct launcher *l)
 {
-    struct signalfd_siginfo info;
+    unsigned char sig;
 
-    while (read(l->signal_fd, &info, sizeof info) == sizeof info) {
-        if (info.ssi_signo == SIGCHLD)
+    while (read(l->signal_fd, &sig, 1) == 1) {
+        if (sig == SIGCHLD)
             continue;
-        l->signal = (int)info.ssi_signo;
+        l->signal = sig;
         signal_all(l, SIGTERM);
         start_ending(l, LAUNCH_GRACE_MS);
     }
@@ -280,23 +301,37 @@ static int start_ranks(struct launcher *l, uint16_t port, int error_fd, int argc
     return rc;
 }
 
-static int launcher_open(struct launcher *l, int *error_fd)
+static int open_signals(struct launcher *l)
 {
-    sigset_t set;
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
     int fds[2];
 
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    l->children = calloc((size_t)l->config->local, sizeof *l->children);
-    if (!l->children)
-        return -ENOMEM;
-    l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (l->signal_fd < 0)
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
         return -errno;
-    /* The write end alone is inherited. */
+    l->signal_fd = fds[0];
+    signal_out = fds[1];
+    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
+        if (sigaction(watched[i], &action, NULL) != 0)
+            return -errno;
+    return 0;
+}
+
+static void close_signals(struct launcher *l)
+{
+    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
+        signal(watched[i], SIG_DFL);
+    if (l->signal_fd >= 0)
+        close(l->signal_fd);
+    if (signal_out >= 0)
+        close(signal_out);
+    signal_out = -1;
+}
+
+/* The write end alone is inherited by the ranks. */
+static int open_error_pipe(struct launcher *l, int *error_fd)
+{
+    int fds[2];
+
     if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
         return -errno;
     l->pipe_fd = fds[0];
@@ -311,9 +346,12 @@ int holmes_launch(const struct holmes_config *c, int argc, char **argv)
     struct holmes_rdv_server *server = NULL;
     int error_fd = -1, code = HOLMES_EXIT_FAILED, rc;
 
-    rc = make_secret();
+    l.children = calloc((size_t)c->local, sizeof *l.children);
+    rc = l.children ? make_secret() : -ENOMEM;
     if (rc == 0)
-        rc = launcher_open(&l, &error_fd);
+        rc = open_signals(&l);
+    if (rc == 0)
+        rc = open_error_pipe(&l, &error_fd);
     if (rc != 0) {
         fprintf(stderr, "holmes-train: cannot start: %s\n", holmes_strerror(rc));
         goto out;
@@ -332,8 +370,7 @@ out:
         close(error_fd);
     if (l.pipe_fd >= 0)
         close(l.pipe_fd);
-    if (l.signal_fd >= 0)
-        close(l.signal_fd);
+    close_signals(&l);
     free(l.children);
     return code;
 }

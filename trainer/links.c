@@ -120,26 +120,34 @@ void holmes_links_close(struct holmes_links *l)
     l->world = l->dp = l->prev = l->next = l->embed = NULL;
 }
 
-int holmes_links_wait(struct holmes_links *l, struct holmes_link *on, struct holmes_op **op)
+static int wait_bounded(struct holmes_links *l, struct holmes_link *on, struct holmes_op *op)
 {
-    const struct holmes_comm_ops *ops = on->comm->ops;
-    uint64_t start = holmes_now_ns();
     uint64_t deadline = holmes_deadline_ms((uint64_t)l->timeout_ms);
-    int rc = 0;
 
-    if (!*op)
-        return 0;
     for (;;) {
-        rc = ops->wait(*op, LINKS_POLL_MS);
+        int rc = on->comm->ops->wait(op, LINKS_POLL_MS);
+
         if (rc != -ETIMEDOUT)
-            break;
+            return rc;
         if (l->poll && l->poll(l->poll_ctx) != 0)
             return -ECONNABORTED;
         if (holmes_deadline_passed(deadline))
             return -ETIMEDOUT;
     }
+}
+
+int holmes_links_wait(struct holmes_links *l, struct holmes_link *on, struct holmes_op **op)
+{
+    uint64_t start = holmes_now_ns();
+    int rc;
+
+    if (!*op)
+        return 0;
+    rc = wait_bounded(l, on, *op);
     *op = NULL;
     on->wait_ns += holmes_now_ns() - start;
+    if (rc != 0 && !l->failed)
+        l->failed = on;
     return rc;
 }
 

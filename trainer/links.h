@@ -29,7 +29,8 @@ struct holmes_links {
     int count;
     int (*poll)(void *ctx); /* 0 while the job is well; may be NULL */
     void *poll_ctx;
-    int timeout_ms; /* bounds each wait */
+    int timeout_ms;                   /* bounds each wait */
+    const struct holmes_link *failed; /* where the first wait that failed was; NULL: none did */
 };
 
 /* poll, poll_ctx and timeout_ms are the caller's to set before. Opens what `rank` needs in an order

@@ -58,3 +58,10 @@ void holmes_notes_take_last(char *out, size_t out_len)
     notes_count = 0;
     pthread_mutex_unlock(&notes_lock);
 }
+
+void holmes_notes_drop(void)
+{
+    char last[2];
+
+    holmes_notes_take_last(last, sizeof last);
+}

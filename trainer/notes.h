@@ -15,4 +15,6 @@ void holmes_notes_show(void (*before)(void *ctx), void *ctx);
 /* Takes the last warning, "" when there is none, and drops the others. */
 void holmes_notes_take_last(char *out, size_t out_len);
 
+void holmes_notes_drop(void);
+
 #endif

@@ -133,6 +133,8 @@ static int connect_job(struct rank *r)
     if (r->config->serve) {
         rc = holmes_rdv_serve(host, port, secret, r->world, &r->server);
         if (rc != 0)
+            holmes_notes_drop(); /* it says the same */
+        if (rc != 0)
             return rank_fail(r, HOLMES_EXIT_FAILED, false,
                              "cannot serve the rendezvous on %s port %u: %s", host, port,
                              holmes_strerror(rc));
@@ -326,9 +328,19 @@ static void hide_progress(void *ctx)
     holmes_progress_hide(ctx);
 }
 
+/* Names the communicator, and who is in it: one of them is what this rank waited for. */
 static int step_failed(struct rank *r, const char *what, int step, int rc)
 {
-    return rank_fail(r, HOLMES_EXIT_FAILED, true, "%s %d: %s", what, step, holmes_strerror(rc));
+    const struct holmes_link *k = r->links.failed;
+    char members[128] = "";
+    size_t n = 0;
+
+    for (int i = 0; k && i < k->comm->size && n < sizeof members; i++)
+        n += (size_t)snprintf(members + n, sizeof members - n, "%s%d", i ? ", " : "", k->ranks[i]);
+    if (!k)
+        return rank_fail(r, HOLMES_EXIT_FAILED, true, "%s %d: %s", what, step, holmes_strerror(rc));
+    return rank_fail(r, HOLMES_EXIT_FAILED, true, "%s %d: %s among ranks %s: %s", what, step,
+                     k->name, members, holmes_strerror(rc));
 }
 
 static int evaluate(struct rank *r, int step, double *loss)
@@ -486,7 +498,8 @@ static int run_job(struct rank *r)
     return code;
 }
 
-static void close_all(struct rank *r)
+/* `linger_ms`: the service outlives its rank until the others have their last answers. */
+static void close_all(struct rank *r, int linger_ms)
 {
     holmes_jsonlog_close(r->log);
     holmes_trainer_destroy(r->trainer);
@@ -494,7 +507,7 @@ static void close_all(struct rank *r)
     holmes_net_close(r->net);
     holmes_rdv_leave(r->rdv);
     if (r->server)
-        holmes_rdv_server_wait(r->server, join_ms(r));
+        holmes_rdv_server_wait(r->server, linger_ms);
     holmes_rdv_stop(r->server);
     holmes_group_destroy(r->group);
     holmes_dataloader_close(r->data);
@@ -529,6 +542,6 @@ int holmes_rank_run(const struct holmes_config *c)
         _exit(code);
     }
     holmes_notes_stop();
-    close_all(&r);
+    close_all(&r, code == 0 ? join_ms(&r) : RANK_BLAME_MS);
     return code;
 }
