@@ -352,11 +352,20 @@ int holmes_config_endpoint(const char *text, char *host, size_t host_len, uint16
         return -EINVAL;                                                                            \
     } while (0)
 
-static int check_endpoint(const struct holmes_config *c, char *why, size_t why_len)
+/* How this process is one of several. */
+static int check_launch(const struct holmes_config *c, char *why, size_t why_len)
 {
     char host[256];
     uint16_t port;
 
+    if (c->local > 0 && c->launcher_fd < 0 && (c->rank >= 0 || c->world > 0 || c->serve))
+        REFUSE("--local starts all ranks by itself: leave out --rank, --world and --serve");
+    if (c->rank < 0 && c->world > 0 && !c->serve)
+        REFUSE("--world needs --rank, the number of this process in it, or --serve");
+    if (c->rank >= 0 && c->world == 0)
+        REFUSE("--rank needs --world, the number of ranks");
+    if (c->rank >= 0 && c->rank >= c->world)
+        REFUSE("--rank %d: ranks of --world %d are 0 to %d", c->rank, c->world, c->world - 1);
     if ((c->rank >= 0 || c->serve) && !c->rendezvous)
         REFUSE("--rank and --serve need --rendezvous HOST:PORT");
     if (c->serve && c->world == 0)
@@ -372,14 +381,6 @@ static int check_ranks(const struct holmes_config *c, char *why, size_t why_len)
 {
     int world = holmes_config_world(c), places = c->stages * c->replicas;
 
-    if (c->local > 0 && c->launcher_fd < 0 && (c->rank >= 0 || c->world > 0 || c->serve))
-        REFUSE("--local starts all ranks by itself: leave out --rank, --world and --serve");
-    if (c->rank < 0 && c->world > 0)
-        REFUSE("--world needs --rank, the number of this process in it, or --serve");
-    if (c->rank >= 0 && c->world == 0)
-        REFUSE("--rank needs --world, the number of ranks");
-    if (c->rank >= 0 && c->rank >= world)
-        REFUSE("--rank %d: ranks of --world %d are 0 to %d", c->rank, world, world - 1);
     if (world != places)
         REFUSE("--pipeline %d times --data-parallel %d are %d ranks, but there %s %d: they must "
                "agree",
@@ -452,7 +453,7 @@ static int check_split(const struct holmes_config *c, char *why, size_t why_len)
 
 int holmes_config_check(const struct holmes_config *c, char *why, size_t why_len)
 {
-    int rc = check_endpoint(c, why, why_len);
+    int rc = check_launch(c, why, why_len);
 
     if (rc != 0 || (c->serve && c->rank < 0)) /* a mere host of the service */
         return rc;
