@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -251,7 +252,7 @@ Test(wire_lanes, silent_strangers_beyond_the_bound_are_dropped_oldest_first)
     struct half probe;
     struct sockaddr_in port;
     int fds[SILENT], before, gone = 0;
-    uint64_t deadline = holmes_deadline_ms(PAIR_TIMEOUT_MS);
+    uint64_t deadline = holmes_deadline_ms(30000); /* they are looked for every few seconds */
     char byte;
 
     end_open(&a, wire);
@@ -589,6 +590,58 @@ Test(wire_lanes, descriptors_are_as_few_as_documented)
     pair_close(&p);
 }
 
+/* Opens what a connecting end needs, under the limit in force; the first error. */
+static int open_everything(const struct half *accepting)
+{
+    struct holmes_nic nic = loopback_nic();
+    uint8_t blob[HOLMES_LANE_BLOB_MAX];
+    struct wire_lane *lane = NULL;
+    struct wire_nic *wn = NULL;
+    struct wire_cq *cq = NULL;
+    size_t len;
+    int rc = wire->nic_open(&nic, 0, 0, &wn);
+
+    if (rc == 0)
+        rc = wire->cq_open(wn, &cq);
+    if (rc == 0)
+        rc = wire->lane_create(wn, cq, WIRE_CONNECT, blob, &len, &lane);
+    if (rc == 0)
+        rc = wire->lane_connect(lane, accepting->blob, accepting->len);
+    wire->lane_close(lane);
+    wire->cq_close(cq);
+    wire->nic_close(wn);
+    return rc;
+}
+
+Test(wire_lanes, running_out_of_descriptors_is_said_at_every_step_and_leaks_none)
+{
+    struct rlimit limit;
+    struct half accepting;
+    struct wire_end e;
+    int before, rc = -EMFILE, room;
+
+    end_open(&e, wire);
+    accepting = half_make(&e, WIRE_ACCEPT);
+    cr_assert_eq(open_everything(&accepting), 0);
+    wire->nic_progress(e.wn);
+    wire->nic_progress(e.wn);
+    before = open_descriptors();
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (room = 0; room < 40 && rc != 0; room++) {
+        struct rlimit tight = {(rlim_t)(before + room), limit.rlim_max};
+
+        cr_assert_eq(setrlimit(RLIMIT_NOFILE, &tight), 0);
+        rc = open_everything(&accepting);
+        cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        cr_assert(rc == 0 || rc == -EMFILE, "room for %d: %s", room, strerror(-rc));
+        cr_assert_eq(open_descriptors(), before, "room for %d", room);
+    }
+    cr_assert_eq(rc, 0);
+    cr_assert_gt(room, 5, "the limit did not bind");
+    wire->lane_close(accepting.lane);
+    end_close(&e);
+}
+
 /* ---- addresses and ports ------------------------------------------------------------------ */
 
 static int listener_at(struct sockaddr_in *at)
@@ -661,6 +714,55 @@ Test(wire_lanes, one_port_serves_two_hundred_jobs_in_a_row)
         pair_raise(&p);
         pair_close(&p);
     }
+}
+
+/* Opens a NIC on the port, forks a child that lives on, and dies. */
+static void die_with_a_child(uint16_t port, int hold[2], int ready[2])
+{
+    struct holmes_nic nic = loopback_nic();
+    struct wire_nic *wn;
+    char why[512], byte = 1;
+
+    close(hold[1]);
+    if (wire->load(why, sizeof why) != 0 || wire->nic_open(&nic, port, port, &wn) != 0)
+        _exit(1);
+    if (fork() == 0) { /* ends when the test closes its end of `hold` */
+        if (write(ready[1], &byte, 1) == 1 && read(hold[0], &byte, 1) >= 0)
+            _exit(0);
+        _exit(1);
+    }
+    if (read(hold[0], &byte, 1) >= 0)
+        _exit(1); /* not reached: killed */
+}
+
+Test(wire_lanes, child_of_a_dead_process_does_not_hold_the_port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct holmes_nic nic = loopback_nic();
+    struct wire_nic *wn;
+    int hold[2], ready[2], status;
+    char why[512], byte;
+    uint16_t port;
+    pid_t pid;
+
+    close(listener_at(&at)); /* a port that is free now */
+    port = ntohs(at.sin_port);
+    cr_assert_eq(pipe(hold), 0);
+    cr_assert_eq(pipe(ready), 0);
+    pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid == 0)
+        die_with_a_child(port, hold, ready);
+    close(hold[0]);
+    close(ready[1]);
+    cr_assert_eq(read(ready[0], &byte, 1), 1, "the process could not start");
+    kill(pid, SIGKILL);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(wire->load(why, sizeof why), 0, "%s", why);
+    cr_assert_eq(wire->nic_open(&nic, port, port, &wn), 0);
+    wire->nic_close(wn);
+    close(hold[1]);
+    close(ready[0]);
 }
 
 /* The local address of the stream in this process whose peer is `to`. */

@@ -78,6 +78,7 @@ struct wire_nic {
     struct fid_eq *eq;
     struct fid_pep *pep;
     struct holmes_addr listen; /* where pep listens */
+    int listen_fd;             /* the provider's socket for it; -1 when not found */
     struct wire_limits limits;
     bool virt_addr, prov_key;
 
@@ -134,6 +135,8 @@ void holmes_ofi_events(struct wire_nic *wn);
 /* ofi_stranger.c; wn->lock held. Drops silent connections; with `all`, every one. Returns how many
  * there are, the dropped ones included until the provider has closed them. */
 int holmes_ofi_sweep(struct wire_nic *wn, bool all);
+/* The descriptor of the passive endpoint, or -1. */
+int holmes_ofi_listener_fd(struct wire_nic *wn);
 
 /* ofi_data.c. A lane that closes leaves its ops in the cq without a lane; their events are dropped.
  * op_get returns NULL when out of memory. */
@@ -142,6 +145,9 @@ void holmes_ofi_ops_orphan(struct wire_lane *lane);
 
 /* ofi_err.c: a libfabric result (0, -errno or -FI_E*) as 0 or a negative errno. */
 int holmes_ofi_errno(ssize_t ret);
+/* The same for calls that open descriptors: the provider says EIO for some that ran out of them,
+ * this says -EMFILE or -ENFILE. */
+int holmes_ofi_open_errno(ssize_t ret);
 
 /* The slots of holmes_wire_ofi, by file. */
 int holmes_ofi_nic_open(const struct holmes_nic *nic, uint16_t listen_port,

@@ -22,7 +22,7 @@ int holmes_ofi_cq_open(struct wire_nic *wn, struct wire_cq **out)
     if (!cq)
         return -ENOMEM;
     cq->wn = wn;
-    rc = holmes_ofi_errno(fi_cq_open(wn->domain, &attr, &cq->cq, cq));
+    rc = holmes_ofi_open_errno(fi_cq_open(wn->domain, &attr, &cq->cq, cq));
     if (rc != 0) {
         free(cq);
         return rc;

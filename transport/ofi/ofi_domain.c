@@ -3,11 +3,13 @@
  * domain alone. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "../oob.h"
 #include "log.h"
 #include "ofi.h"
 
@@ -34,14 +36,14 @@ static int pep_listen(struct wire_nic *wn, uint16_t port)
         return -ENOMEM;
     addr_set_port(&at, port);
     memcpy(info->src_addr, &at, info->src_addrlen);
-    rc = holmes_ofi_errno(fi_passive_ep(wn->fabric, info, &pep, wn));
+    rc = holmes_ofi_open_errno(fi_passive_ep(wn->fabric, info, &pep, wn));
     holmes_ofi.freeinfo(info);
     if (rc != 0)
         return rc;
 
     rc = holmes_ofi_errno(fi_pep_bind(pep, &wn->eq->fid, 0));
     if (rc == 0)
-        rc = holmes_ofi_errno(fi_listen(pep));
+        rc = holmes_ofi_open_errno(fi_listen(pep));
     if (rc == 0)
         rc = holmes_ofi_errno(fi_getname(&pep->fid, &wn->listen, &len));
     if (rc != 0)
@@ -53,17 +55,27 @@ static int pep_listen(struct wire_nic *wn, uint16_t port)
 
 static int nic_listen(struct wire_nic *wn, uint16_t first, uint16_t last)
 {
-    int rc = -EADDRINUSE;
+    int rc = pep_listen(wn, first);
 
-    if (first == 0)
-        return pep_listen(wn, 0);
-    for (unsigned port = first; port <= last; port++) {
+    for (unsigned port = first + 1u; rc == -EADDRINUSE && port <= last; port++)
         rc = pep_listen(wn, (uint16_t)port);
-        if (rc != -EADDRINUSE)
-            return rc;
-    }
-    holmes_warn(NET, "nic %s: no free port in %u-%u for incoming lanes", wn->nic.name, first, last);
+    if (rc == -EADDRINUSE)
+        holmes_warn(NET, "nic %s: no free port in %u-%u for incoming lanes", wn->nic.name, first,
+                    last);
+    else if (rc != 0)
+        holmes_warn(NET, "nic %s: cannot listen for incoming lanes: %s", wn->nic.name,
+                    holmes_strerror(rc));
     return rc;
+}
+
+/* A child that was forked off (a data loader) must not keep the port after our death. */
+static void nic_guard_listener(struct wire_nic *wn)
+{
+    wn->listen_fd = holmes_ofi_listener_fd(wn);
+    if (wn->listen_fd >= 0) {
+        fcntl(wn->listen_fd, F_SETFD, FD_CLOEXEC);
+        oob_fork_guard_add(wn->listen_fd);
+    }
 }
 
 static int nic_open_objects(struct wire_nic *wn)
@@ -73,17 +85,18 @@ static int nic_open_objects(struct wire_nic *wn)
 
     rc = holmes_ofi_query(&wn->nic.addrs[0], &wn->info);
     if (rc == 0)
-        rc = holmes_ofi_errno(holmes_ofi.fabric(wn->info->fabric_attr, &wn->fabric, wn));
+        rc = holmes_ofi_open_errno(holmes_ofi.fabric(wn->info->fabric_attr, &wn->fabric, wn));
     if (rc == 0)
-        rc = holmes_ofi_errno(fi_domain(wn->fabric, wn->info, &wn->domain, wn));
+        rc = holmes_ofi_open_errno(fi_domain(wn->fabric, wn->info, &wn->domain, wn));
     if (rc == 0)
-        rc = holmes_ofi_errno(fi_eq_open(wn->fabric, &eq_attr, &wn->eq, wn));
+        rc = holmes_ofi_open_errno(fi_eq_open(wn->fabric, &eq_attr, &wn->eq, wn));
     return rc;
 }
 
 static void nic_init(struct wire_nic *wn, const struct holmes_nic *nic)
 {
     wn->nic = *nic;
+    wn->listen_fd = -1;
     holmes_list_init(&wn->lanes);
     pthread_mutex_init(&wn->lock, NULL);
 }
@@ -121,6 +134,7 @@ int holmes_ofi_nic_open(const struct holmes_nic *nic, uint16_t listen_port,
         holmes_ofi_nic_close(wn);
         return rc;
     }
+    nic_guard_listener(wn);
     nic_take_limits(wn);
     *out = wn;
     return 0;
@@ -154,6 +168,8 @@ void holmes_ofi_nic_close(struct wire_nic *wn)
     if (!wn)
         return;
     if (wn->pep) {
+        if (wn->listen_fd >= 0)
+            oob_fork_guard_remove(wn->listen_fd);
         nic_drop_strangers(wn);
         fid_close(wn, &wn->pep->fid, "passive endpoint");
     }

@@ -79,7 +79,7 @@ static int endpoint_make(struct wire_lane *lane, struct fi_info *info, struct fi
     struct fid_ep *ep;
     int rc;
 
-    rc = holmes_ofi_errno(fi_endpoint(wn->domain, info, &ep, lane));
+    rc = holmes_ofi_open_errno(fi_endpoint(wn->domain, info, &ep, lane));
     if (rc != 0)
         return rc;
     rc = holmes_ofi_errno(fi_ep_bind(ep, &wn->eq->fid, 0));

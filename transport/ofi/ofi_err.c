@@ -1,6 +1,8 @@
 /* Translates libfabric's results. It returns negative values of which those below FI_ERRNO_OFFSET
  * are errno's own; the rest are its inventions and get the nearest errno. */
 #include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "ofi.h"
 
@@ -31,4 +33,17 @@ int holmes_ofi_errno(ssize_t ret)
     default: /* FI_EOTHER, FI_ECRC and whatever a newer library adds */
         return -EIO;
     }
+}
+
+int holmes_ofi_open_errno(ssize_t ret)
+{
+    int rc = holmes_ofi_errno(ret), fd;
+
+    if (rc == 0)
+        return 0;
+    fd = open("/", O_PATH | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    close(fd);
+    return rc;
 }

@@ -14,8 +14,10 @@
 #include "log.h"
 #include "ofi.h"
 
-#define SWEEP_INTERVAL_MS 2000
-#define SILENCE_LIMIT_MS  60000 /* a true peer sends its request as soon as it polls its connect */
+#define SWEEP_BUSY_MS    2000 /* while there are strangers */
+#define SWEEP_IDLE_MS    5000
+#define SWEEP_SHARE      100   /* a sweep takes at most this part of the time */
+#define SILENCE_LIMIT_MS 60000 /* a true peer sends its request as soon as it polls its connect */
 
 enum fd_kind { FD_OTHER, FD_LISTENER, FD_STREAM };
 
@@ -100,51 +102,90 @@ static void strangers_forget_unseen(struct wire_nic *wn)
     wn->nstrangers = kept;
 }
 
-static int look_through_fds(struct wire_nic *wn, uint64_t now, bool stop_listening)
+/* Calls `see` for every descriptor of this process until it returns false. */
+static void each_fd(bool (*see)(struct wire_nic *wn, int fd, void *arg), struct wire_nic *wn,
+                    void *arg)
 {
     DIR *dir = opendir("/proc/self/fd");
-    int streams = 0;
+    bool more = true;
 
     if (!dir)
-        return 0;
-    for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
-        struct holmes_addr peer;
+        return;
+    for (struct dirent *e = readdir(dir); e && more; e = readdir(dir)) {
         char *end;
         int fd = (int)strtol(e->d_name, &end, 10);
 
-        if (*end != '\0' || end == e->d_name)
-            continue;
-        switch (fd_classify(wn, fd, &peer)) {
-        case FD_LISTENER:
-            if (stop_listening)
-                shutdown(fd, SHUT_RDWR);
-            break;
-        case FD_STREAM:
-            if (is_lane(wn, &peer))
-                break;
-            streams++;
-            if (peer.sa.sa_family != AF_UNSPEC || stop_listening)
-                stranger_see(wn, fd, &peer, now);
-            break;
-        case FD_OTHER:
-            break;
-        }
+        if (end != e->d_name && *end == '\0')
+            more = see(wn, fd, arg);
     }
     closedir(dir);
-    return streams;
+}
+
+struct sweep {
+    uint64_t now;
+    bool all;
+    int streams; /* found */
+};
+
+static bool sweep_see(struct wire_nic *wn, int fd, void *arg)
+{
+    struct sweep *sweep = arg;
+    struct holmes_addr peer;
+
+    switch (fd_classify(wn, fd, &peer)) {
+    case FD_LISTENER:
+        if (sweep->all)
+            shutdown(fd, SHUT_RDWR); /* or new ones would come while the old ones go */
+        break;
+    case FD_STREAM:
+        if (is_lane(wn, &peer))
+            break;
+        sweep->streams++;
+        if (peer.sa.sa_family != AF_UNSPEC || sweep->all)
+            stranger_see(wn, fd, &peer, sweep->now);
+        break;
+    case FD_OTHER:
+        break;
+    }
+    return true;
+}
+
+static bool listener_see(struct wire_nic *wn, int fd, void *arg)
+{
+    struct holmes_addr peer;
+
+    if (fd_classify(wn, fd, &peer) != FD_LISTENER)
+        return true;
+    *(int *)arg = fd;
+    return false;
+}
+
+int holmes_ofi_listener_fd(struct wire_nic *wn)
+{
+    int fd = -1;
+
+    each_fd(listener_see, wn, &fd);
+    return fd;
+}
+
+/* With thousands of descriptors a sweep takes milliseconds. */
+static void sweep_schedule(struct wire_nic *wn, uint64_t started_ns)
+{
+    uint64_t took = holmes_now_ns() - started_ns;
+    uint64_t pause = (wn->nstrangers > 0 ? SWEEP_BUSY_MS : SWEEP_IDLE_MS) * 1000000ull;
+
+    wn->next_sweep_ns = started_ns + (took * SWEEP_SHARE > pause ? took * SWEEP_SHARE : pause);
 }
 
 int holmes_ofi_sweep(struct wire_nic *wn, bool all)
 {
-    uint64_t now = holmes_now_ns();
-    int streams;
+    struct sweep sweep = {.now = holmes_now_ns(), .all = all};
 
-    if (!all && now < wn->next_sweep_ns)
+    if (!all && sweep.now < wn->next_sweep_ns)
         return 0;
-    wn->next_sweep_ns = now + SWEEP_INTERVAL_MS * 1000000ull;
     for (int i = 0; i < wn->nstrangers; i++)
         wn->strangers[i].seen = false;
-    streams = look_through_fds(wn, now, all);
+    each_fd(sweep_see, wn, &sweep);
     strangers_forget_unseen(wn);
 
     for (int i = 0; i < wn->nstrangers; i++) {
@@ -154,8 +195,9 @@ int holmes_ofi_sweep(struct wire_nic *wn, bool all)
             stranger_drop(wn, s, "closing");
         else if (i < wn->nstrangers - OFI_STRANGERS_MAX)
             stranger_drop(wn, s, "too many");
-        else if (now - s->since_ns > SILENCE_LIMIT_MS * 1000000ull)
+        else if (sweep.now - s->since_ns > SILENCE_LIMIT_MS * 1000000ull)
             stranger_drop(wn, s, "it said nothing for a minute");
     }
-    return streams;
+    sweep_schedule(wn, sweep.now);
+    return sweep.streams;
 }
