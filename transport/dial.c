@@ -140,9 +140,8 @@ int dialer_create(struct device *dev, const struct proto_handle *handle, struct 
 
         if (proto_addr_decode(&handle->addrs[i], &c.peer) != 0)
             continue;
-        rank = choose_source(dev, &c);
-        if (worked_before(d->t, &c.peer))
-            rank = -1;
+        /* What worked before decides among equals only: the wanted NIC comes first. */
+        rank = 2 * choose_source(dev, &c) + !worked_before(d->t, &c.peer);
         /* Insertion keeps the peer's own order among equals. */
         for (; at > 0 && ranks[at - 1] > rank; at--) {
             ranks[at] = ranks[at - 1];
