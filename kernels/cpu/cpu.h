@@ -17,9 +17,9 @@
  * reach the functions OpenMP makes of parallel regions, so vector loops live in functions of their
  * own, called from those. */
 #ifdef HOLMES_TARGET_CLONES
-#define CPU_CLONES __attribute__((noinline, target_clones("arch=haswell", "default")))
+#define CPU_CLONES __attribute__((target_clones("avx2", "default")))
 #else
-#define CPU_CLONES __attribute__((noinline))
+#define CPU_CLONES
 #endif
 
 /* Threads worth starting for a loop of `work` elements or so. */
@@ -49,7 +49,7 @@ static inline struct cpu_range cpu_my_range(size_t n, size_t align)
 
 /* e^x for float, within 2 units in the last place for |x| <= 87 and e^-87 below: 2^k e^r with
  * |r| <= ln(2)/2 and the Taylor polynomial for e^r, whose first term left out is below 6e-9. */
-static inline float cpu_exp(float x)
+__attribute__((always_inline)) static inline float cpu_exp(float x)
 {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     const float clamped = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;

@@ -63,7 +63,7 @@ void holmes_cpu_embedding_backward(float *dwte, float *dwpe, const float *dout,
 #define GELU_CUBIC 0.044715f
 
 /* (1 + tanh(u)) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3): a logistic of 2u */
-static inline float gelu_gate(float x)
+__attribute__((always_inline)) static inline float gelu_gate(float x)
 {
     return 1 / (1 + cpu_exp(-2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x)));
 }

@@ -36,14 +36,18 @@ static void multiply_block(const struct product *p, struct cpu_range rows, struc
                 p->c + rows.first * (size_t)p->n + cols.first, p->n);
 }
 
+/* Multiply-adds, eight of which cost about as much as an element of other loops. */
+static inline size_t product_work(const struct product *p)
+{
+    return (size_t)p->m * (size_t)p->n * (size_t)p->k / 8;
+}
+
 static void multiply(const struct product *p)
 {
-    const size_t work =
-        (size_t)p->m * (size_t)p->n * (size_t)p->k / 8; /* a multiply-add is cheap */
     const struct cpu_range rows = {0, (size_t)p->m}, cols = {0, (size_t)p->n};
     const size_t align = 16; /* whole tiles of the BLAS kernel */
 
-#pragma omp parallel num_threads(holmes_cpu_threads_for(work))
+#pragma omp parallel num_threads(holmes_cpu_threads_for(product_work(p)))
     {
         if (p->m > p->n)
             multiply_block(p, cpu_my_range(rows.count, align), cols);
