@@ -1,0 +1,225 @@
+/* The message protocol on a wire that fails on cue: nothing is lost while the wire merely hesitates,
+ * and everything ends in bounded time when it breaks. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "link.h"
+#include "fault_driver.h"
+
+#define BIG (1u << 20)
+
+static struct fault_plan plan;
+static const struct wire_ops *wires[2];
+
+static void faulty_wire(void)
+{
+    memset(&plan, 0, sizeof plan);
+    wires[0] = fault_driver(&holmes_wire_ofi, &plan);
+    holmes_wires_override(wires);
+}
+
+/* `count` messages of mixed sizes, several outstanding. Returns 0, or the first error of any call
+ * once both ends have failed or finished. */
+static int exchange(struct link *l, int count)
+{
+    static const size_t sizes[] = {0, 8, 4096, 70000, BIG};
+    enum { DEPTH = 4 };
+    uint8_t *from = malloc(BIG), *to = malloc(DEPTH * BIG);
+    struct holmes_mr *fm = NULL, *tm = NULL;
+    struct holmes_request *sends[DEPTH] = {0}, *recvs[DEPTH] = {0};
+    int posted = 0, sent = 0, done_sends = 0, done_recvs = 0, rc, first = 0;
+    uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS);
+
+    link_fill(from, BIG, 9);
+    rc = holmes_mr_reg(l->send, from, BIG, &fm);
+    if (rc == 0)
+        rc = holmes_mr_reg(l->recv, to, DEPTH * BIG, &tm);
+    first = rc;
+    while (first == 0 && (done_sends < count || done_recvs < count)) {
+        cr_assert(!holmes_deadline_passed(deadline), "%d of %d sent, %d received", done_sends,
+                  count, done_recvs);
+        if (posted < count && posted - done_recvs < DEPTH) {
+            void *buf = to + (posted % DEPTH) * (size_t)BIG;
+            size_t len = sizes[posted % 5];
+            int tag = 1;
+
+            rc = holmes_irecv(l->recv, 1, &buf, &len, &tag, &tm, &recvs[posted % DEPTH]);
+            posted += rc == 0;
+            first = rc != 0 && rc != -EAGAIN ? rc : first;
+        }
+        if (first == 0 && sent < count && sent - done_sends < DEPTH) {
+            rc = holmes_isend(l->send, from, sizes[sent % 5], 1, fm, &sends[sent % DEPTH]);
+            sent += rc == 0;
+            first = rc != 0 && rc != -EAGAIN ? rc : first;
+        }
+        if (first == 0 && done_sends < sent) {
+            bool done;
+
+            rc = holmes_test(sends[done_sends % DEPTH], &done, NULL);
+            done_sends += done;
+            first = rc;
+        }
+        if (first == 0 && done_recvs < posted) {
+            bool done;
+            size_t len = 99;
+
+            rc = holmes_test(recvs[done_recvs % DEPTH], &done, &len);
+            first = rc;
+            if (done) {
+                uint8_t *buf = to + (done_recvs % DEPTH) * (size_t)BIG;
+
+                cr_assert_eq(len, sizes[done_recvs % 5]);
+                cr_assert(link_check(buf, len, 9), "message %d changed", done_recvs);
+                done_recvs++;
+            }
+        }
+    }
+    if (fm)
+        holmes_mr_dereg(l->send, fm);
+    if (tm)
+        holmes_mr_dereg(l->recv, tm);
+    free(from);
+    free(to);
+    return first;
+}
+
+Test(faults, wire_without_room_loses_nothing)
+{
+    struct link l;
+
+    faulty_wire();
+    setenv("HOLMES_LANES", "3", 1);
+    link_open(&l);
+    for (int n = 1; n < 30; n++) {
+        plan.eagain_posts = n;
+        cr_assert_eq(exchange(&l, 5), 0);
+    }
+    link_close(&l);
+}
+
+Test(faults, late_completions_lose_nothing)
+{
+    struct link l;
+
+    faulty_wire();
+    link_open(&l);
+    for (int n = 1; n < 50; n += 7) {
+        plan.delay_polls = n;
+        cr_assert_eq(exchange(&l, 10), 0);
+    }
+    link_close(&l);
+}
+
+Test(faults, any_failing_post_ends_in_an_error_and_leaks_nothing)
+{
+    struct link l;
+    int fds = 0;
+
+    faulty_wire();
+    link_open(&l);
+    for (int n = 1; n <= 24; n++) {
+        struct holmes_conn *s, *r;
+
+        s = l.send;
+        r = l.recv;
+        plan.fail_post = n;
+        plan.fail_post_error = -EIO;
+        cr_assert_eq(exchange(&l, 10), -EIO, "post %d", n);
+        holmes_conn_close(s);
+        holmes_conn_close(r);
+        plan.fail_post = 0;
+        link_connect(&l);
+        if (n == 2)
+            fds = link_count_fds();
+    }
+    cr_assert_eq(link_count_fds(), fds);
+    cr_assert_eq(exchange(&l, 10), 0, "a new connection works");
+    link_close(&l);
+}
+
+Test(faults, dropped_lane_fails_both_ends_in_bounded_time)
+{
+    struct link l;
+
+    faulty_wire();
+    setenv("HOLMES_LANES", "2", 1);
+    link_open(&l);
+    for (int n = 1; n <= 30; n += 3) {
+        struct holmes_request *req;
+        struct holmes_conn *s = l.send, *r = l.recv;
+        uint64_t deadline;
+        char byte;
+        void *p = &byte;
+        size_t len = 0;
+        int rc, tag = 1;
+        struct holmes_mr *none = NULL;
+
+        plan.drop_lane_post = n;
+        rc = exchange(&l, 20);
+        cr_assert_eq(rc, -ECONNRESET, "post %d: %d", n, rc);
+        deadline = holmes_deadline_ms(2000);
+        do
+            rc = holmes_isend(s, NULL, 0, 1, NULL, &req);
+        while ((rc == 0 || rc == -EAGAIN) && !holmes_deadline_passed(deadline));
+        /* -ECANCELED where exchange() took the buffers away before the loss was seen. */
+        cr_assert(rc == -ECONNRESET || rc == -ECANCELED, "sender: %d", rc);
+        do
+            rc = holmes_irecv(r, 1, &p, &len, &tag, &none, &req);
+        while ((rc == 0 || rc == -EAGAIN) && !holmes_deadline_passed(deadline));
+        cr_assert(rc == -ECONNRESET || rc == -ECANCELED, "receiver: %d", rc);
+        holmes_conn_close(s);
+        holmes_conn_close(r);
+        plan.drop_lane_post = 0;
+        link_connect(&l);
+    }
+    cr_assert_eq(exchange(&l, 10), 0, "a new connection works");
+    link_close(&l);
+}
+
+Test(faults, refused_registration_is_an_error_and_not_the_end)
+{
+    struct link l;
+    char buf[16];
+    struct holmes_mr *mr;
+
+    faulty_wire();
+    link_open(&l);
+    plan.mr_reg_error = -ENOMEM;
+    cr_assert_eq(holmes_mr_reg(l.send, buf, 16, &mr), -ENOMEM);
+    plan.mr_reg_error = 0;
+    cr_assert_eq(exchange(&l, 5), 0);
+    link_close(&l);
+}
+
+Test(faults, refused_resources_fail_the_set_up_with_their_reason)
+{
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    uint8_t handle[HOLMES_HANDLE_SIZE];
+    struct holmes_transport *t;
+    struct link l = {0};
+    int rc;
+
+    link_capture_log();
+    faulty_wire();
+    plan.load_error = -ELIBACC;
+    cr_assert_eq(holmes_transport_create(&nic, 1, &t), -ELIBACC);
+    plan.load_error = 0;
+    plan.nic_open_error = -ENODEV;
+    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    cr_assert_eq(holmes_listen(t, NULL, 0, handle, &l.listen), -ENODEV);
+    cr_assert_eq(link_log_count("cannot open wire"), 1);
+    holmes_transport_destroy(t);
+    plan.nic_open_error = 0;
+
+    cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
+    cr_assert_eq(holmes_transport_create(&nic, 1, &l.b), 0);
+    cr_assert_eq(holmes_listen(l.b, &l, 0, handle, &l.listen), 0);
+    plan.cq_open_error = -EMFILE;
+    rc = link_try_connect(&l, handle);
+    cr_assert_eq(rc, -EMFILE);
+    cr_assert_gt(link_log_count("RLIMIT_NOFILE"), 0);
+    link_close(&l);
+}
