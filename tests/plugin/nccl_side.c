@@ -185,15 +185,20 @@ static bool service_run(struct rank *r, bool (*job)(struct rank *, void *), void
     return r->job_result;
 }
 
+static int device_of(const struct rank *r, int channel)
+{
+    return r->ndevices > 0 ? channel % r->ndevices : 0;
+}
+
 static bool job_listen(struct rank *r, void *handles)
 {
     for (int c = 0; c < r->nchannels; c++) {
         char *handle = (char *)handles + c * NCCL_NET_HANDLE_MAXSIZE;
         struct net_props props;
-        ncclResult_t rc = net_properties(&r->api, 0, &props);
+        ncclResult_t rc = net_properties(&r->api, device_of(r, c), &props);
 
         RANK_CHECK(rc == ncclSuccess, "getProperties: %d", rc);
-        rc = net_listen(&r->api, r->ctx, 0, handle, &r->channels[c].listen);
+        rc = net_listen(&r->api, r->ctx, device_of(r, c), handle, &r->channels[c].listen);
         RANK_CHECK(rc == ncclSuccess && r->channels[c].listen, "listen: %d", rc);
     }
     return true;
@@ -215,7 +220,7 @@ static bool poll_connect(struct rank *r, struct channel *ch)
 
     if (ch->send)
         return true;
-    rc = net_connect(&r->api, r->ctx, 0, ch->handle, &ch->send);
+    rc = net_connect(&r->api, r->ctx, device_of(r, (int)(ch - r->channels)), ch->handle, &ch->send);
     RANK_CHECK(rc == ncclSuccess, "connect: %d", rc);
     return !ch->send || register_buffers(r, ch->send, ch->send_buf, ch->send_mr);
 }

@@ -67,7 +67,8 @@ struct rank {
     uint64_t comm_id;
     void *ctx;
     int nchannels;
-    bool p2p; /* one registration per connection */
+    int ndevices; /* channel c is on device c % ndevices; 0 means 1 */
+    bool p2p;     /* one registration per connection */
     struct channel channels[MAX_CHANNELS];
     void *script_arg;
 
