@@ -16,6 +16,7 @@ void holmes_kernels_cpu_set_threads(int threads)
 {
     cpu_threads = threads;
 #ifdef _OPENMP
+    omp_set_dynamic(0); /* OMP_DYNAMIC would cut the loops by the load of the machine */
     openblas_set_num_threads(1);
 #else
     openblas_set_num_threads(threads);
