@@ -83,8 +83,7 @@ static void table_crossing(struct holmes_table *t, const struct holmes_summary r
     if (slow_mbit <= 0)
         return;
     holmes_predict(runs, slow_mbit, &p);
-    snprintf(title, sizeof title, "bytes of its fuller direction at %.6g Mbit/s, ms/step",
-             slow_mbit);
+    snprintf(title, sizeof title, "slow link alone, ms/step at %.6g Mbit/s", slow_mbit);
     row(t, title, 0, p.link_seconds[0] * 1e3, p.link_seconds[1] * 1e3);
 }
 

@@ -13,8 +13,7 @@
 #define SIDES_MAX 64
 
 const char *const holmes_kind_names[] = {"dp", "pp", "embed", "world"};
-const char *const holmes_kind_titles[] = {"gradients and weights (data parallel)",
-                                          "activations (pipeline)", "tied embedding",
+const char *const holmes_kind_titles[] = {"data parallel", "pipeline", "tied embedding",
                                           "norm and loss"};
 
 struct reader {
