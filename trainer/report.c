@@ -135,12 +135,13 @@ int holmes_report_table(const struct holmes_summary runs[2], double slow_mbit, F
 static void draw_loss(const struct holmes_summary runs[2], FILE *out)
 {
     struct holmes_svg_series series[2];
-    struct holmes_svg_chart chart = {.title = "Training loss",
-                                     .subtitle = "the same model, text and seed",
-                                     .x = {"step", HOLMES_SVG_LINEAR},
-                                     .y = {"nats per byte", HOLMES_SVG_LINEAR},
-                                     .series = series,
-                                     .nseries = 2};
+    struct holmes_svg_chart chart = {
+        .title = "Training loss",
+        .subtitle = "the same model, text and seed: equal curves cover each other",
+        .x = {"step", HOLMES_SVG_LINEAR},
+        .y = {"nats per byte", HOLMES_SVG_LINEAR},
+        .series = series,
+        .nseries = 2};
 
     for (int i = 0; i < 2; i++)
         series[i] = (struct holmes_svg_series){column(runs, i), runs[i].step, runs[i].loss,
@@ -163,7 +164,7 @@ static void draw_bars(const struct holmes_summary runs[2], double slow_mbit, FIL
                                         .values = seconds};
     struct holmes_svg_bars byte_bars = {.title = "Bytes over the slow link per step",
                                         .value_label = "megabytes",
-                                        .groups = holmes_kind_names,
+                                        .groups = holmes_kind_titles,
                                         .ngroups = HOLMES_KIND_COUNT,
                                         .names = names,
                                         .nnames = 2,
@@ -174,7 +175,7 @@ static void draw_bars(const struct holmes_summary runs[2], double slow_mbit, FIL
         seconds[i] = runs[i].step_seconds * 1e3;
         seconds[2 + i] = p.link_seconds[i] * 1e3;
         for (int k = 0; k < HOLMES_KIND_COUNT; k++)
-            bytes[2 * k + i] = runs[i].crossing[k] / 1e6;
+            bytes[2 * k + i] = round(runs[i].crossing[k] / 1e3) / 1e3;
     }
     holmes_svg_bars(out, 0, 330, 440, 300, &time_bars);
     if (has_sides(runs))
