@@ -63,11 +63,11 @@ esac
 
 # --- a place of our own -----------------------------------------------------------------------
 
-if [ -z "$loopback" ] && [ -z "${HOLMES_DEMO_ISOLATED-}" ]; then
+if [ -z "$loopback" ] && [ -z "${demo_inside-}" ]; then
     if isolation=$(net_isolation); then
         # Not with exec: unshare ignores SIGTERM, this shell does not, and unshare follows it.
         # shellcheck disable=SC2086 # a list of words
-        HOLMES_DEMO_ISOLATED=1 $isolation "$0" --steps "$steps" --out "$out" \
+        demo_inside=1 $isolation "$0" --steps "$steps" --out "$out" \
             ${text:+--text "$text"} && exit
         exit $?
     fi
@@ -174,4 +174,8 @@ report_uplink() { # A to B and B to A, before and after
 run naive
 run planned
 say ""
-"$train" compare "$out/naive.jsonl" "$out/planned.jsonl" --svg "$out/demo.svg"
+slow=$net_mbit
+[ -z "$loopback" ] || slow=''
+"$train" compare "$out/naive.jsonl" "$out/planned.jsonl" --svg "$out/demo.svg" \
+    ${slow:+--slow-mbit "$slow"}
+say "Picture: $out/demo.svg"
