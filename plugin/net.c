@@ -25,6 +25,7 @@ struct holmes_plugin_comm {
 /* `transport` is written under the lock and read without it by those who hold a reference. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct holmes_transport *_Atomic transport;
+static struct holmes_plugin_device devices[HOLMES_NICS_MAX]; /* of `transport` */
 static int references;
 static bool held_until_exit;
 /* Listens and connections in the hands of callers: while there are any, exit must not pull the
@@ -86,6 +87,42 @@ static int check_environment(void)
     return 0;
 }
 
+/* NCCL may look at a name for as long as the library is loaded, so texts are kept once each. */
+static const char *keep_text(const char *text)
+{
+    static struct kept {
+        struct kept *next;
+        char text[];
+    } * all;
+    size_t len = strlen(text) + 1;
+    struct kept *k;
+
+    for (k = all; k; k = k->next) {
+        if (strcmp(k->text, text) == 0)
+            return k->text;
+    }
+    k = malloc(sizeof *k + len);
+    if (!k)
+        return NULL;
+    memcpy(k->text, text, len);
+    k->next = all;
+    all = k;
+    return k->text;
+}
+
+static int describe(const struct holmes_nic *nic, struct holmes_plugin_device *out)
+{
+    static const uint8_t no_key[16];
+    const char *place = nic->pci_path[0] ? nic->pci_path : nic->name;
+
+    out->name = keep_text(nic->name);
+    out->pci_path = nic->pci_path[0] ? keep_text(nic->pci_path) : NULL;
+    out->guid = holmes_siphash(no_key, place, strlen(place));
+    out->speed_mbps = nic->speed_mbps > 0 && nic->speed_mbps <= INT32_MAX ? (int)nic->speed_mbps
+                                                                          : SPEED_UNKNOWN_MBPS;
+    return out->name && (out->pci_path || !nic->pci_path[0]) ? 0 : -ENOMEM;
+}
+
 static int transport_open(void)
 {
     struct holmes_nic nics[HOLMES_NICS_MAX];
@@ -97,7 +134,10 @@ static int transport_open(void)
     if (rc != 0)
         return rc;
     raise_descriptor_limit();
-    rc = holmes_transport_create(nics, n, &t);
+    for (int i = 0; rc == 0 && i < n; i++)
+        rc = describe(&nics[i], &devices[i]);
+    if (rc == 0)
+        rc = holmes_transport_create(nics, n, &t);
     if (rc == 0)
         atomic_store(&transport, t);
     return rc;
@@ -192,22 +232,13 @@ int holmes_plugin_devices(int *ndev)
 
 int holmes_plugin_device(int dev, struct holmes_plugin_device *out)
 {
-    static const uint8_t no_key[16];
     struct holmes_transport *t = atomic_load(&transport);
-    const struct holmes_nic *nic;
-    const char *place;
 
     if (!t)
         return -ENODEV;
     if (dev < 0 || dev >= holmes_transport_nics(t))
         return -EINVAL;
-    nic = holmes_transport_nic(t, dev);
-    place = nic->pci_path[0] ? nic->pci_path : nic->name;
-    out->name = nic->name;
-    out->pci_path = nic->pci_path[0] ? nic->pci_path : NULL;
-    out->guid = holmes_siphash(no_key, place, strlen(place));
-    out->speed_mbps = nic->speed_mbps > 0 && nic->speed_mbps <= INT32_MAX ? (int)nic->speed_mbps
-                                                                          : SPEED_UNKNOWN_MBPS;
+    *out = devices[dev];
     return 0;
 }
 

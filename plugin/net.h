@@ -28,7 +28,7 @@ int holmes_plugin_init_once(void);
 void holmes_plugin_finalize(struct holmes_plugin_comm *comm);
 
 struct holmes_plugin_device {
-    const char *name;     /* unique; lives as long as the transport */
+    const char *name;     /* unique; as pci_path, lives as long as the process */
     const char *pci_path; /* NULL when the NIC is no PCI function */
     uint64_t guid;        /* equal for NICs that end in one PCI function */
     int speed_mbps;       /* a guess where the kernel does not know */

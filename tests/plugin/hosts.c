@@ -64,7 +64,8 @@ static bool plug(int host, int i, pid_t pid, const struct host_nic *nic)
 {
     return shell("ip link add p%d%d type veth peer name eth%d netns %d", host, i, i, (int)pid) &&
            shell("ip link set p%d%d up master net%d", host, i, nic->net) &&
-           shell("nsenter -t %d -n ip addr add %s dev eth%d", (int)pid, nic->addr, i) &&
+           shell("nsenter -t %d -n ip addr add %s dev eth%d%s", (int)pid, nic->addr, i,
+                 strchr(nic->addr, ':') ? " nodad" : "") &&
            shell("nsenter -t %d -n ip link set eth%d up", (int)pid, i);
 }
 

@@ -2,6 +2,7 @@
  * half-way. */
 #include <criterion/criterion.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -49,6 +50,41 @@ Test(contract, every_property_of_every_version_is_filled)
         }
         pair_fini(&p);
     }
+}
+
+/* NCCL keeps the pointers. */
+Test(contract, names_outlive_their_communicator)
+{
+    struct net_props before, after;
+    char name[64];
+    struct pair p;
+
+    pair_init(&p, 12);
+    cr_assert_eq(net_properties(&p.api, 0, &before), ncclSuccess);
+    snprintf(name, sizeof name, "%s", before.name);
+    pair_fini(&p);
+    cr_expect_str_eq(before.name, name);
+    pair_init(&p, 12);
+    cr_assert_eq(net_properties(&p.api, 0, &after), ncclSuccess);
+    cr_expect_eq(after.name, before.name);
+    cr_expect_eq(after.guid, before.guid);
+    pair_fini(&p);
+}
+
+Test(contract, a_logger_may_come_with_a_later_communicator)
+{
+    struct net_api api;
+    struct pair p;
+    void *ctx;
+
+    cr_assert_null(net_open(HOLMES_PLUGIN, 11, &api));
+    cr_assert_eq(net_init(&api, &ctx, 1, NULL), ncclSuccess);
+    cr_expect_eq(log_count(NCCL_LOG_NONE, ""), 0);
+    pair_init(&p, 11);
+    cr_expect(log_has(NCCL_LOG_INFO, "communicator", "joins"), "%s", log_text());
+    pair_fini(&p);
+    cr_assert_eq(net_finalize(&api, ctx), ncclSuccess);
+    net_close(&api);
 }
 
 Test(contract, members_that_must_be_there_are_there)

@@ -163,6 +163,23 @@ Test(hosts, an_address_that_drops_packets_is_passed_over)
     run_on_hosts(&spec, 12, address_script, &arg);
 }
 
+static bool ipv6_script(struct rank *r)
+{
+    setenv("NCCL_SOCKET_FAMILY", "AF_INET6", 1);
+    return address_script(r);
+}
+
+Test(hosts, ipv6_is_used_when_asked_for)
+{
+    const struct hosts_spec spec = {
+        .nics = {{{"10.1.0.5/24", 0}, {"fd77::5/64", 1}}, {{"10.1.0.6/24", 0}, {"fd77::6/64", 1}}},
+        .unplugged_net = -1,
+    };
+    struct address_arg arg = {"fd77::", "10.1.0."};
+
+    run_on_hosts(&spec, 12, ipv6_script, &arg);
+}
+
 /* ---- interfaces ---- */
 
 static long counter(const char *ifname, const char *name)
