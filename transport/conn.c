@@ -317,10 +317,16 @@ static int step_peer_info(struct holmes_conn *c)
 
 static int step_lanes(struct holmes_conn *c)
 {
+    struct holmes_addr via;
     int rc = 0;
 
-    for (int i = 0; rc == 0 && !c->lanes_connected && i < c->nlanes; i++)
+    if (c->sending && !c->lanes_connected)
+        oob_peer_addr(&c->oob, &via);
+    for (int i = 0; rc == 0 && !c->lanes_connected && i < c->nlanes; i++) {
+        if (c->sending && c->ops->lane_via)
+            c->ops->lane_via(c->lanes[i], &via);
         rc = c->ops->lane_connect(c->lanes[i], c->peer.lanes[i].bytes, c->peer.lanes[i].len);
+    }
     if (rc != 0)
         return rc;
     c->lanes_connected = true;

@@ -105,6 +105,10 @@ struct wire_ops {
     int (*lane_create)(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role, void *blob,
                        size_t *blob_len, struct wire_lane **out);
     int (*lane_connect)(struct wire_lane *lane, const void *blob, size_t blob_len);
+    /* Optional, before lane_connect on the connecting end: the address at which the peer's host
+     * proved itself. A blob with an unspecified address means this one: its NIC was opened with an
+     * unspecified first address, because the host does not know under which it is reached. */
+    void (*lane_via)(struct wire_lane *lane, const struct holmes_addr *peer);
     /* 0 up, -EAGAIN rising, else the lane's first error (sticky: -ECONNRESET when the peer closed
      * it). Reads a field; nic_progress and cq_poll change it. */
     int (*lane_poll)(struct wire_lane *lane);

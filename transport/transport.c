@@ -17,15 +17,35 @@
 
 /* ---- devices ---- */
 
+/* With HOLMES_ADVERTISE the host is reached under addresses that it does not have itself: lanes are
+ * then taken on all, and dialled where the handshake got through. */
+static struct holmes_nic nic_as_opened(const struct device *d)
+{
+    const char *advertise = holmes_env_string(HOLMES_ENV_ADVERTISE);
+    struct holmes_nic nic = d->nic;
+
+    if (!advertise || !advertise[0])
+        return nic;
+    if (nic.naddrs < HOLMES_NIC_ADDRS_MAX)
+        nic.naddrs++;
+    memmove(&nic.addrs[1], &nic.addrs[0], (size_t)(nic.naddrs - 1) * sizeof nic.addrs[0]);
+    if (nic.addrs[0].sa.sa_family == AF_INET)
+        nic.addrs[0].in.sin_addr.s_addr = htonl(INADDR_ANY);
+    else
+        nic.addrs[0].in6.sin6_addr = in6addr_any;
+    return nic;
+}
+
 int device_open(struct device *d)
 {
+    struct holmes_nic nic = nic_as_opened(d);
     const struct wire_ops *ops = d->t->wire;
     uint16_t low = d->t->port_low;
     int rc = 0;
 
     pthread_mutex_lock(&d->open_lock);
     if (!d->ops) {
-        rc = ops->nic_open(&d->nic, low, d->t->port_high, &d->wn);
+        rc = ops->nic_open(&nic, low, d->t->port_high, &d->wn);
         if (rc == -EADDRINUSE && low > 0)
             holmes_warn(NET, "nic %s: no free port for lanes in HOLMES_PORT_RANGE=%u-%u: widen it",
                         d->nic.name, low, d->t->port_high);
@@ -237,6 +257,9 @@ static int advertised_addrs(const char *list, uint16_t port, struct proto_handle
         }
         proto_addr_encode(sa, port, &h->addrs[n++]);
     }
+    if (n == 0)
+        holmes_warn(NET, "HOLMES_ADVERTISE=\"%s\" has no address; one to three IP addresses are right",
+                    list);
     return n > 0 ? 0 : -EINVAL;
 }
 

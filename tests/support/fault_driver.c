@@ -200,6 +200,12 @@ static int fault_lane_connect(struct wire_lane *lane, const void *blob, size_t b
     return lane->under ? under->lane_connect(lane->under, blob, blob_len) : -ECONNRESET;
 }
 
+static void fault_lane_via(struct wire_lane *lane, const struct holmes_addr *peer)
+{
+    if (lane->under && under->lane_via)
+        under->lane_via(lane->under, peer);
+}
+
 static int fault_lane_poll(struct wire_lane *lane)
 {
     return lane->under ? under->lane_poll(lane->under) : -ECONNRESET;
@@ -303,6 +309,7 @@ static struct wire_ops fault_ops = {
     .cq_poll = fault_cq_poll,
     .lane_create = fault_lane_create,
     .lane_connect = fault_lane_connect,
+    .lane_via = fault_lane_via,
     .lane_poll = fault_lane_poll,
     .lane_post = fault_lane_post,
     .lane_close = fault_lane_close,

@@ -719,6 +719,74 @@ Test(conn, reap_closes_what_an_aborted_owner_left)
     listen_close(&s);
 }
 
+/* Established TCP streams of this network namespace whose far end is 127.0.0.9. */
+static int streams_to_127_0_0_9(void)
+{
+    FILE *f = fopen("/proc/self/net/tcp", "re");
+    char line[512];
+    int n = 0;
+
+    cr_assert_not_null(f);
+    while (fgets(line, sizeof line, f)) {
+        unsigned address, port, state;
+
+        if (sscanf(line, "%*d: %*8x:%*x %8x:%x %x", &address, &port, &state) == 3 &&
+            address == htonl(0x7f000009u) && state == 1)
+            n++;
+    }
+    fclose(f);
+    return n;
+}
+
+/* Behind a gateway: the peer reaches the host, handshake and lanes, under an address that is none of
+ * its NICs'. */
+Test(conn, advertised_address_carries_handshake_and_lanes)
+{
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct link l = {0};
+    struct holmes_conn_stats stats;
+    char from = 'v', to = '-';
+    struct holmes_mr *fm, *tm;
+    struct holmes_request *s, *r;
+    int before = streams_to_127_0_0_9();
+
+    cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
+    setenv("HOLMES_ADVERTISE", "127.0.0.9", 1);
+    cr_assert_eq(holmes_transport_create(&nic, 1, &l.b), 0);
+    link_connect(&l);
+    holmes_conn_get_stats(l.send, &stats);
+    cr_assert(strstr(stats.peer, "127.0.0.9"), "%s", stats.peer);
+    cr_assert_eq(streams_to_127_0_0_9() - before, 2, "handshake and one lane");
+    cr_assert_eq(holmes_mr_reg(l.send, &from, 1, &fm), 0);
+    cr_assert_eq(holmes_mr_reg(l.recv, &to, 1, &tm), 0);
+    r = link_irecv(l.recv, &to, 1, 1, tm);
+    s = link_isend(l.send, &from, 1, 1, fm);
+    link_wait_both(s, r);
+    cr_assert_eq(to, 'v');
+    holmes_mr_dereg(l.send, fm);
+    holmes_mr_dereg(l.recv, tm);
+    link_close(&l);
+}
+
+Test(conn, advertised_addresses_that_are_none_are_refused)
+{
+    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct holmes_transport *t;
+    struct holmes_listen *l;
+    uint8_t handle[HOLMES_HANDLE_SIZE];
+
+    for (const char *const *bad = (const char *const[]){"gateway", "1.2.3.4,x", ",", "1.2.3",
+                                                        "1.1.1.1,2.2.2.2,3.3.3.3,4.4.4.4", NULL};
+         *bad; bad++) {
+        setenv("HOLMES_ADVERTISE", *bad, 1);
+        link_capture_log();
+        cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+        cr_assert_eq(holmes_listen(t, NULL, 0, handle, &l), -EINVAL, "%s was taken", *bad);
+        cr_assert_eq(link_log_count("one to three IP addresses are right"), 1, "%s", *bad);
+        holmes_transport_destroy(t);
+    }
+}
+
 Test(conn, source_address_is_the_nics)
 {
     struct holmes_nic nic = link_nic("127.0.0.3");

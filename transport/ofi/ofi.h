@@ -118,10 +118,17 @@ struct wire_lane {
     struct holmes_list node;  /* in wire_nic.lanes */
     struct fid_ep *ep;        /* NULL until connect or request */
     struct holmes_addr peer;  /* accepting: the other end of the stream once there is one */
+    struct holmes_addr via;   /* connecting: see wire_ops.lane_via; family 0 until told */
     uint64_t secret;          /* accepting; 0 once quoted */
     atomic_int status;        /* -EAGAIN rising, 0 up, else the first error */
     struct ofi_op *inline_op; /* names this lane when an inline write fails */
 };
+
+static inline bool holmes_ofi_is_unspecified(const struct holmes_addr *a)
+{
+    return a->sa.sa_family == AF_INET ? a->in.sin_addr.s_addr == htonl(INADDR_ANY)
+                                      : IN6_IS_ADDR_UNSPECIFIED(&a->in6.sin6_addr);
+}
 
 /* Leaves -EAGAIN or 0 for an error once; later errors are dropped. */
 void holmes_ofi_lane_fail(struct wire_lane *lane, int error);
@@ -159,6 +166,7 @@ void holmes_ofi_mr_dereg(struct wire_nic *wn, struct wire_mr *mr);
 void holmes_ofi_nic_progress(struct wire_nic *wn);
 int holmes_ofi_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role, void *blob,
                            size_t *blob_len, struct wire_lane **out);
+void holmes_ofi_lane_via(struct wire_lane *lane, const struct holmes_addr *peer);
 int holmes_ofi_lane_connect(struct wire_lane *lane, const void *blob, size_t blob_len);
 int holmes_ofi_lane_poll(struct wire_lane *lane);
 void holmes_ofi_lane_close(struct wire_lane *lane);

@@ -239,6 +239,7 @@ const struct wire_ops holmes_wire_ofi = {
     .cq_poll = holmes_ofi_cq_poll,
     .lane_create = holmes_ofi_lane_create,
     .lane_connect = holmes_ofi_lane_connect,
+    .lane_via = holmes_ofi_lane_via,
     .lane_poll = holmes_ofi_lane_poll,
     .lane_post = holmes_ofi_lane_post,
     .lane_close = holmes_ofi_lane_close,

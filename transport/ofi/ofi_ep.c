@@ -122,7 +122,8 @@ static const struct holmes_addr *source_for(const struct wire_nic *wn, struct ho
     for (int i = 0; i < wn->nic.naddrs; i++) {
         const struct holmes_addr *a = &wn->nic.addrs[i];
 
-        if (a->sa.sa_family != to->sa.sa_family)
+        if (a->sa.sa_family != to->sa.sa_family ||
+            (holmes_ofi_is_unspecified(a) && i + 1 < wn->nic.naddrs))
             continue;
         if (a->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&to->in6.sin6_addr)) {
             if (!IN6_IS_ADDR_LINKLOCAL(&a->in6.sin6_addr))
@@ -148,14 +149,35 @@ static int info_from(struct wire_nic *wn, const struct holmes_addr *src, struct 
     return 0;
 }
 
+void holmes_ofi_lane_via(struct wire_lane *lane, const struct holmes_addr *peer)
+{
+    lane->via = *peer;
+}
+
+/* The peer's port at the address where it was reached. */
+static void take_via(const struct wire_lane *lane, struct holmes_addr *to)
+{
+    in_port_t port = to->sa.sa_family == AF_INET ? to->in.sin_port : to->in6.sin6_port;
+
+    if (!holmes_ofi_is_unspecified(to) || lane->via.sa.sa_family == AF_UNSPEC)
+        return;
+    *to = lane->via;
+    if (to->sa.sa_family == AF_INET)
+        to->in.sin_port = port;
+    else
+        to->in6.sin6_port = port;
+}
+
 static int lane_dial(struct wire_lane *lane, struct ofi_blob *peer)
 {
-    const struct holmes_addr *src = source_for(lane->wn, &peer->addr);
+    const struct holmes_addr *src;
     uint8_t request[OFI_REQUEST_LEN];
     struct fi_info *info;
     struct fid_ep *ep;
     int rc;
 
+    take_via(lane, &peer->addr);
+    src = source_for(lane->wn, &peer->addr);
     if (!src)
         return -EAFNOSUPPORT;
     rc = info_from(lane->wn, src, &info);

@@ -31,6 +31,20 @@ static bool addr_equal(const struct holmes_addr *a, const struct holmes_addr *b)
     return a->in.sin_port == b->in.sin_port && a->in.sin_addr.s_addr == b->in.sin_addr.s_addr;
 }
 
+/* Whether a socket's own address belongs to the passive endpoint, which may listen on all. */
+static bool is_listen_addr(const struct wire_nic *wn, const struct holmes_addr *local)
+{
+    struct holmes_addr at = wn->listen;
+
+    if (at.sa.sa_family != local->sa.sa_family)
+        return false;
+    if (holmes_ofi_is_unspecified(&at) && at.sa.sa_family == AF_INET)
+        at.in.sin_addr = local->in.sin_addr;
+    else if (holmes_ofi_is_unspecified(&at))
+        at.in6.sin6_addr = local->in6.sin6_addr;
+    return addr_equal(&at, local);
+}
+
 /* `peer` is zeroed when the stream is already dead and has none. */
 static enum fd_kind fd_classify(const struct wire_nic *wn, int fd, struct holmes_addr *peer)
 {
@@ -38,7 +52,7 @@ static enum fd_kind fd_classify(const struct wire_nic *wn, int fd, struct holmes
     socklen_t len = sizeof local;
     int listening = 0;
 
-    if (getsockname(fd, &local.sa, &len) != 0 || !addr_equal(&local, &wn->listen))
+    if (getsockname(fd, &local.sa, &len) != 0 || !is_listen_addr(wn, &local))
         return FD_OTHER;
     len = sizeof listening;
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) == 0 && listening)
