@@ -1,6 +1,7 @@
 /* Namespaces, bridges and the cable between. The test's process holds the bridges and stays outside
  * of the traffic; the hosts are its children. */
 #include "hosts.h"
+#include "spawn.h"
 
 #include <criterion/criterion.h>
 #include <sched.h>
@@ -36,28 +37,35 @@ bool hosts_cut(struct rank *r)
     return true;
 }
 
-static void enter_namespace(void)
+static bool enter_namespace(void)
 {
-    cr_assert_eq(unshare(CLONE_NEWNET | CLONE_NEWNS), 0);
-    cr_assert_eq(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
-    cr_assert_eq(mount("sysfs", "/sys", "sysfs", 0, NULL), 0);
+    return unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 &&
+           mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("sysfs", "/sys", "sysfs", 0, NULL) == 0;
 }
 
-static void host_main(int host, int control, int boot, int version, rank_script *script, void *arg)
+struct host_order {
+    intptr_t script;
+    int host, version;
+    char arg[256];
+};
+
+static int host_entry(const void *order, const int *fds)
 {
     static struct rank rank;
+    struct host_order o;
     char c = 'r';
-    bool result;
 
-    enter_namespace();
-    if (!shell("ip link set lo up") || write(control, &c, 1) != 1 || read(control, &c, 1) != 1)
-        _exit(2);
-    wire_cutter = control;
-    rank_setup(&rank, HOLMES_PLUGIN, version, host, boot, arg);
-    result = script(&rank);
-    if (!result)
-        fprintf(stderr, "%s\n%s", rank.failure, log_text());
-    _exit(result ? 0 : 1);
+    memcpy(&o, order, sizeof o);
+    if (!enter_namespace() || !shell("ip link set lo up") || write(fds[0], &c, 1) != 1 ||
+        read(fds[0], &c, 1) != 1)
+        return 2;
+    wire_cutter = fds[0];
+    rank_setup(&rank, HOLMES_PLUGIN, o.version, o.host, fds[1], o.arg);
+    if (((rank_script *)spawn_function(o.script))(&rank))
+        return 0;
+    fprintf(stderr, "%s\n%s", rank.failure, log_text());
+    return 1;
 }
 
 static bool plug(int host, int i, pid_t pid, const struct host_nic *nic)
@@ -100,15 +108,20 @@ static void serve(const struct hosts_spec *spec, int control[2])
     }
 }
 
-void run_on_hosts(const struct hosts_spec *spec, int version, rank_script *script, void *arg)
+void run_on_hosts(const struct hosts_spec *spec, int version, rank_script *script, const void *arg,
+                  size_t arg_len)
 {
-    int boot[2], control[2], far[2];
+    struct host_order o = {.script = spawn_number((void (*)(void))script), .version = version};
+    int boot[2], control[2];
     pid_t pids[2];
     char c;
 
     if (geteuid() != 0)
         cr_skip("network namespaces need root");
-    enter_namespace();
+    cr_assert_leq(arg_len, sizeof o.arg);
+    if (arg_len > 0)
+        memcpy(o.arg, arg, arg_len);
+    cr_assert(enter_namespace());
     cr_assert(add_bridge(0) && add_bridge(1));
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, boot), 0);
     for (int host = 0; host < 2; host++) {
@@ -116,17 +129,10 @@ void run_on_hosts(const struct hosts_spec *spec, int version, rank_script *scrip
 
         cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
         control[host] = pair[0];
-        far[host] = pair[1];
-        pids[host] = fork();
-        cr_assert_geq(pids[host], 0);
-        if (pids[host] == 0) {
-            close(boot[!host]);
-            close(pair[0]);
-            if (host == 1)
-                close(control[0]);
-            host_main(host, pair[1], boot[host], version, script, arg);
-        }
-        close(far[host]);
+        o.host = host;
+        pids[host] = spawn(host_entry, &o, sizeof o, (const int[]){pair[1], boot[host]}, 2);
+        cr_assert_gt(pids[host], 0);
+        close(pair[1]);
         cr_assert_eq(read(control[host], &c, 1), 1);
     }
     close(boot[0]);

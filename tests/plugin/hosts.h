@@ -20,8 +20,9 @@ struct hosts_spec {
 };
 
 /* Runs the script as rank 0 on host 0 and rank 1 on host 1, and asserts that both succeed. Skips
- * the test without root. */
-void run_on_hosts(const struct hosts_spec *spec, int version, rank_script *script, void *arg);
+ * the test without root. `arg` is copied: no pointers into this process. */
+void run_on_hosts(const struct hosts_spec *spec, int version, rank_script *script, const void *arg,
+                  size_t arg_len);
 
 /* From a script: from now on nothing passes between the hosts, on any net. Nobody is told: links
  * stay up. One of the ranks calls it. */

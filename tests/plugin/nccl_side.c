@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "spawn.h"
 
 #define STALE     ((void *)0xdead0) /* what NCCL's request array holds from earlier */
 #define UNTOUCHED (-7)
@@ -63,7 +64,7 @@ void test_logger(ncclDebugLogLevel level, unsigned long flags, const char *file,
         log_buf[log_len] = '\0';
     }
     pthread_mutex_unlock(&log_lock);
-    if (getenv("HOLMES_TEST_VERBOSE"))
+    if (getenv("TEST_VERBOSE"))
         fprintf(stderr, "%s", log_buf);
 }
 
@@ -711,31 +712,52 @@ void run_in_threads(const char *plugin, int version, int ncomms, rank_script *sc
     free(threads);
 }
 
-void run_in_processes(const char *plugin, int version, rank_script *script, void *arg)
+struct process_order {
+    intptr_t script;
+    int version;
+    size_t arg_len;
+    char plugin[512];
+    char arg[256];
+};
+
+static int process_entry(const void *order, const int *fds)
 {
+    static struct rank rank;
+    struct process_order o;
+
+    memcpy(&o, order, sizeof o);
+    rank_setup(&rank, o.plugin, o.version, 1, fds[0], o.arg);
+    rank.comm_id = 0x2000;
+    if (((rank_script *)spawn_function(o.script))(&rank))
+        return 0;
+    fprintf(stderr, "%s\n", rank.failure);
+    return 1;
+}
+
+void run_in_processes(const char *plugin, int version, rank_script *script, const void *arg,
+                      size_t arg_len)
+{
+    struct process_order o = {.script = spawn_number((void (*)(void))script), .version = version};
     struct rank *r = calloc(1, sizeof *r);
     int pair[2], status;
     bool result;
     pid_t child;
 
     cr_assert_not_null(r);
+    cr_assert_leq(arg_len, sizeof o.arg);
+    snprintf(o.plugin, sizeof o.plugin, "%s", plugin);
+    if (arg_len > 0)
+        memcpy(o.arg, arg, arg_len);
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    child = fork();
-    cr_assert_geq(child, 0);
-    rank_setup(r, plugin, version, child == 0, pair[child == 0], arg);
-    close(pair[child != 0]);
+    child = spawn(process_entry, &o, sizeof o, &pair[1], 1);
+    cr_assert_gt(child, 0);
+    close(pair[1]);
+    rank_setup(r, plugin, version, 0, pair[0], o.arg);
     r->comm_id = 0x2000;
     result = script(r);
     rank_fini(r);
-    if (child == 0) {
-        if (!result)
-            fprintf(stderr, "%s\n", r->failure);
-        free(r);
-        _exit(result ? 0 : 1);
-    }
     cr_expect(result, "%s", r->failure);
     free(r);
     cr_assert_eq(waitpid(child, &status, 0), child);
-    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "rank 1 ended with status 0x%x",
-              status);
+    cr_expect_eq(status, 0, "rank 1 ended with status 0x%x", status);
 }

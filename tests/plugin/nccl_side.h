@@ -134,8 +134,9 @@ bool boot_exchange(struct rank *r, const void *mine, void *theirs, size_t len);
 
 /* Both ranks as threads of this process; `ncomms` communicators at once. */
 void run_in_threads(const char *plugin, int version, int ncomms, rank_script *script, void *arg);
-/* Each rank in a process; this one is rank 0. */
-void run_in_processes(const char *plugin, int version, rank_script *script, void *arg);
+/* Each rank in a process; this one is rank 0. `arg` is copied: no pointers into this process. */
+void run_in_processes(const char *plugin, int version, rank_script *script, const void *arg,
+                      size_t arg_len);
 
 /* Frees what a rank that never got to rank_destroy holds. */
 void rank_fini(struct rank *r);

@@ -235,6 +235,17 @@ Test(contract, lines_reach_nccls_logger)
     pair_fini(&p);
 }
 
+Test(contract, traces_come_when_nccl_wants_them)
+{
+    struct pair p;
+
+    setenv("NCCL_DEBUG", "trace", 1);
+    pair_init(&p, 12);
+    pair_connect(&p);
+    cr_expect_geq(log_count(NCCL_LOG_TRACE, "NET/Holmes"), 1, "%s", log_text());
+    pair_fini(&p);
+}
+
 Test(contract, a_foreign_handle_is_refused_at_once)
 {
     static const uint8_t socket_handle[] = {AF_INET, 0, 0x9c, 0x40, 127, 0, 0, 1};
@@ -358,6 +369,42 @@ Test(contract, an_empty_message_needs_no_memory)
             WAIT_UNTIL(net_test(&p.api, requests[1], &done, &size) == ncclSuccess && done, 5000));
         pair_fini(&p);
     }
+}
+
+/* NCCL's bootstrap over the net registers heap memory as it finds it, and asks for no sizes. */
+Test(contract, bootstrap_moves_unaligned_memory_and_ignores_sizes)
+{
+    const size_t lens[] = {1, 28, 4095, 4097, 100001};
+    struct pair p;
+
+    pair_init(&p, 12);
+    pair_connect(&p);
+    for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
+        uint8_t *out = malloc(lens[i] + 3), *in = calloc(1, lens[i] + 5);
+        void *out_mr, *in_mr, *requests[2];
+        int done[2] = {0, 0};
+
+        cr_assert(out && in);
+        memset(out, 0x5a + (int)i, lens[i] + 3);
+        cr_assert_eq(net_reg(&p.api, p.send, out + 3, lens[i], &out_mr), ncclSuccess);
+        cr_assert_eq(net_reg(&p.api, p.recv, in + 1, lens[i], &in_mr), ncclSuccess);
+        requests[0] = pair_irecv(&p, in + 1, lens[i], in_mr);
+        requests[1] = pair_isend(&p, out + 3, lens[i], out_mr);
+        for (uint64_t until = holmes_deadline_ms(10000); !done[0] || !done[1];) {
+            cr_assert(!holmes_deadline_passed(until), "%s", log_text());
+            for (int k = 0; k < 2; k++) {
+                if (!done[k])
+                    cr_assert_eq(net_test(&p.api, requests[k], &done[k], NULL), ncclSuccess);
+            }
+        }
+        cr_expect_eq(memcmp(in + 1, out + 3, lens[i]), 0, "%zu bytes", lens[i]);
+        cr_expect(in[0] == 0 && in[1 + lens[i]] == 0, "bytes beside the buffer");
+        cr_assert_eq(net_dereg(&p.api, p.send, out_mr), ncclSuccess);
+        cr_assert_eq(net_dereg(&p.api, p.recv, in_mr), ncclSuccess);
+        free(out);
+        free(in);
+    }
+    pair_fini(&p);
 }
 
 Test(contract, a_send_larger_than_its_receive_fails_both_ends)

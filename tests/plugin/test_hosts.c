@@ -86,7 +86,7 @@ static bool cut_idle_script(struct rank *r)
 
 Test(hosts, a_cut_cable_fails_an_idle_connection_on_both_ends)
 {
-    run_on_hosts(&one_cable, 12, cut_idle_script, NULL);
+    run_on_hosts(&one_cable, 12, cut_idle_script, NULL, 0);
 }
 
 /* Bytes are on their way in both directions. */
@@ -111,13 +111,13 @@ static bool cut_busy_script(struct rank *r)
 
 Test(hosts, a_cut_cable_fails_a_busy_connection_on_both_ends)
 {
-    run_on_hosts(&one_cable, 11, cut_busy_script, NULL);
+    run_on_hosts(&one_cable, 11, cut_busy_script, NULL, 0);
 }
 
 /* ---- addresses ---- */
 
 struct address_arg {
-    const char *used, *unused; /* parts of addresses in the line of each connection */
+    char used[32], unused[32]; /* parts of addresses in the line of each connection */
 };
 
 static bool address_script(struct rank *r)
@@ -148,7 +148,7 @@ Test(hosts, the_common_subnet_is_found)
     };
     struct address_arg arg = {"10.9.0.", "10.1.0."};
 
-    run_on_hosts(&spec, 12, address_script, &arg);
+    run_on_hosts(&spec, 12, address_script, &arg, sizeof arg);
 }
 
 Test(hosts, an_address_that_drops_packets_is_passed_over)
@@ -160,7 +160,7 @@ Test(hosts, an_address_that_drops_packets_is_passed_over)
     };
     struct address_arg arg = {"192.168.1.", "10.2.0."};
 
-    run_on_hosts(&spec, 12, address_script, &arg);
+    run_on_hosts(&spec, 12, address_script, &arg, sizeof arg);
 }
 
 static bool ipv6_script(struct rank *r)
@@ -177,7 +177,7 @@ Test(hosts, ipv6_is_used_when_asked_for)
     };
     struct address_arg arg = {"fd77::", "10.1.0."};
 
-    run_on_hosts(&spec, 12, ipv6_script, &arg);
+    run_on_hosts(&spec, 12, ipv6_script, &arg, sizeof arg);
 }
 
 /* ---- interfaces ---- */
@@ -241,7 +241,7 @@ Test(hosts, two_nics_in_two_subnets_are_both_used)
         .unplugged_net = -1,
     };
 
-    run_on_hosts(&spec, 12, two_nics_script, NULL);
+    run_on_hosts(&spec, 12, two_nics_script, NULL, 0);
 }
 
 /* A source address does not choose the interface. */
@@ -265,5 +265,5 @@ Test(hosts, two_nics_in_one_subnet_are_found_out)
         .unplugged_net = -1,
     };
 
-    run_on_hosts(&spec, 12, one_subnet_script, NULL);
+    run_on_hosts(&spec, 12, one_subnet_script, NULL, 0);
 }

@@ -14,6 +14,7 @@
 
 #include "clock.h"
 #include "pair.h"
+#include "spawn.h"
 #include "trace.h"
 
 TestSuite(peers, .timeout = 240);
@@ -170,32 +171,32 @@ enum death {
 struct victim {
     pid_t pid;
     pid_t child; /* its forked child, or 0 */
-    int boot;
 };
 
 /* Rank 1, which dies on command. */
-static void victim_main(int boot, enum death death)
+static int victim_entry(const void *arg, const int *fds)
 {
     static struct rank rank;
     struct rank *r = &rank;
+    enum death death;
     pid_t child = 0;
     char command;
 
-    rank_setup(r, HOLMES_PLUGIN, 12, 1, boot, NULL);
+    memcpy(&death, arg, sizeof death);
+    rank_setup(r, HOLMES_PLUGIN, 12, 1, fds[0], NULL);
     if (!rank_init(r) || !rank_connect(r, 1))
-        _exit(1);
+        return 1;
     if (death == KILLED_WITH_CHILD) {
         child = fork();
         if (child == 0) {
-            close(boot);
+            close(fds[0]);
             for (;;)
                 pause();
         }
     }
-    if (send(boot, &child, sizeof child, MSG_NOSIGNAL) != sizeof child)
-        _exit(1);
-    if (read(boot, &command, 1) != 1)
-        _exit(1);
+    if (send(fds[0], &child, sizeof child, MSG_NOSIGNAL) != sizeof child ||
+        read(fds[0], &command, 1) != 1)
+        return 1;
     if (death == LEFT)
         rank_destroy(r);
     for (;;)
@@ -208,12 +209,8 @@ static struct victim victim_start(enum death death, int *boot)
     int pair[2];
 
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    v.pid = fork();
-    cr_assert_geq(v.pid, 0);
-    if (v.pid == 0) {
-        close(pair[0]);
-        victim_main(pair[1], death);
-    }
+    v.pid = spawn(victim_entry, &death, sizeof death, &pair[1], 1);
+    cr_assert_gt(v.pid, 0);
     close(pair[1]);
     *boot = pair[0];
     return v;
@@ -361,6 +358,20 @@ Test(peers, a_failing_send_beside_a_pending_one_is_closed_by_another_thread)
 
 /* ---- a peer that merely sleeps ---- */
 
+static int sleeper_entry(const void *arg, const int *fds)
+{
+    static struct rank rank;
+    struct rank *r = &rank;
+    struct op op;
+
+    (void)arg;
+    rank_setup(r, HOLMES_PLUGIN, 12, 1, fds[0], NULL);
+    if (!rank_init(r) || !rank_connect(r, 1) || !rank_barrier(r) || raise(SIGSTOP) != 0)
+        return 1;
+    op = big_op(r, true);
+    return rank_run(r, &op, 1) && rank_barrier(r) && rank_destroy(r) ? 0 : 1;
+}
+
 /* Stopped for longer than HOLMES_PEER_TIMEOUT: its kernel still answers. */
 Test(peers, a_stopped_process_is_not_dead)
 {
@@ -372,16 +383,8 @@ Test(peers, a_stopped_process_is_not_dead)
 
     setenv("HOLMES_PEER_TIMEOUT", "3", 1);
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    child = fork();
-    cr_assert_geq(child, 0);
-    if (child == 0) {
-        close(pair[0]);
-        rank_setup(r, HOLMES_PLUGIN, 12, 1, pair[1], NULL);
-        if (!rank_init(r) || !rank_connect(r, 1) || !rank_barrier(r) || raise(SIGSTOP) != 0)
-            _exit(1);
-        op = big_op(r, true);
-        _exit(rank_run(r, &op, 1) && rank_barrier(r) && rank_destroy(r) ? 0 : 1);
-    }
+    child = spawn(sleeper_entry, NULL, 0, &pair[1], 1);
+    cr_assert_gt(child, 0);
     close(pair[1]);
     rank_setup(r, HOLMES_PLUGIN, 12, 0, pair[0], NULL);
     cr_assert(rank_init(r) && rank_connect(r, 1) && rank_barrier(r), "%s", r->failure);

@@ -155,7 +155,7 @@ Test(traces, ring_all_reduce_between_processes, .timeout = 300)
 {
     struct ring_arg arg = {.channels = 2, .max_bytes = 16 << 20};
 
-    run_in_processes(HOLMES_PLUGIN, 12, ring_script, &arg);
+    run_in_processes(HOLMES_PLUGIN, 12, ring_script, &arg, sizeof arg);
 }
 
 Test(traces, several_communicators_at_once, .timeout = 300)
@@ -203,7 +203,7 @@ static bool p2p_script(struct rank *r)
 Test(traces, p2p_of_2_28_and_2_30_receive_sizes, .timeout = 300)
 {
     run_in_threads(HOLMES_PLUGIN, 11, 1, p2p_script, NULL);
-    run_in_processes(HOLMES_PLUGIN, 12, p2p_script, NULL);
+    run_in_processes(HOLMES_PLUGIN, 12, p2p_script, NULL, 0);
 }
 
 /* ---- abort ---- */
@@ -234,6 +234,6 @@ Test(traces, abort_with_requests_outstanding, .timeout = 120)
     struct ring_arg arg = {.channels = 2, .max_bytes = 1 << 20};
 
     run_in_threads(HOLMES_PLUGIN, 11, 1, abort_script, &arg);
-    run_in_processes(HOLMES_PLUGIN, 11, abort_script, &arg);
+    run_in_processes(HOLMES_PLUGIN, 11, abort_script, &arg, sizeof arg);
     run_in_threads(HOLMES_PLUGIN, 11, 1, ring_script, &arg);
 }

@@ -1,0 +1,24 @@
+/* Fresh processes of the running test program, for ranks that live elsewhere. A plain fork will not
+ * do: Criterion's test process has a thread of its own, and a child that starts threads after such
+ * a fork is beyond the thread sanitizer. */
+#ifndef SPAWN_H
+#define SPAWN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define SPAWN_FDS_MAX 4
+
+/* Runs in the new process; `fds` are those given to spawn, `arg` a copy. Its result is the exit
+ * status. */
+typedef int spawn_entry(const void *arg, const int *fds);
+
+/* Descriptors without close-on-exec are inherited too. Returns the process id or -1. */
+pid_t spawn(spawn_entry *entry, const void *arg, size_t len, const int *fds, int nfds);
+
+/* A function of this program as a number that means the same in a spawned process. */
+intptr_t spawn_number(void (*fn)(void));
+void (*spawn_function(intptr_t number))(void);
+
+#endif
