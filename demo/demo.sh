@@ -8,16 +8,16 @@ PATH=$PATH:/usr/sbin:/sbin # for users whose PATH lacks ip and tc
 train=$top/build/trainer/holmes-train
 plugin=$top/build/plugin/libnccl-net-holmes.so
 
-# Gradients large against activations: 10.8 million parameters (43 MB of gradients), 16 sequences
-# of 32 bytes a step (0.8 MB of activations).
-model="--layers 6 --channels 384 --heads 6 --seq-len 32 --batch 16 --microbatch 2"
-learning="--lr 1e-3 --warmup 5 --seed 1"
+# Gradients large against activations: 7.3 million parameters have 29 MB of gradients, the 16
+# sequences of 32 bytes of a step 0.8 MB of activations between the stages.
+model="--layers 4 --channels 384 --heads 6 --seq-len 32 --batch 16 --microbatch 2"
+learning="--lr 2e-3 --warmup 10 --seed 1"
 
 usage() {
     cat <<'EOF'
 Usage: ./holmes demo [OPTION...]
 
-  --steps N     optimizer steps of each run (60)
+  --steps N     optimizer steps of each run (100)
   --text FILE   train on this text (default: the fortunes of Debian's package)
   --out DIR     where logs and picture go (demo-out)
   --loopback    all ranks on this machine's loopback, without the slow link
@@ -37,7 +37,7 @@ refuse() {
 
 # --- options ----------------------------------------------------------------------------------
 
-steps=60 text='' out=demo-out loopback=''
+steps=100 text='' out=demo-out loopback=''
 while [ $# -gt 0 ]; do
     case $1 in
     --steps | --text | --out)

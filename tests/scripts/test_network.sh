@@ -28,8 +28,9 @@ between() { # between LOW HIGH FROM TO
     return 1
 }
 
-inside_is_fast() { between 1000 1000000 a0 a1 && between 1000 1000000 b1 b0; }
-across_is_slow() { between 100 200 a0 b1 && between 100 200 b0 a1; }
+# Bounds that a busy machine keeps: above what the slow link could ever carry, and not above it.
+inside_is_fast() { between 250 1000000 a0 a1 && between 250 1000000 b1 b0; }
+across_is_slow() { between 50 200 a0 b1 && between 50 200 b0 a1; }
 
 counters_tell() {
     # shellcheck disable=SC2016 # for the shell in the network
@@ -43,8 +44,8 @@ counters_tell() {
 }
 
 side_by_side() {
-    between 1000 1000000 a0 a1 >"$scratch/other" &
-    between 1000 1000000 a0 a1 && wait $! && return
+    between 250 1000000 a0 a1 >"$scratch/other" &
+    between 250 1000000 a0 a1 && wait $! && return
     cat "$scratch/other"
     return 1
 }
