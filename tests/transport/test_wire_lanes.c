@@ -668,9 +668,12 @@ Test(wire_lanes, exhausted_port_range_is_said)
     struct holmes_nic nic = loopback_nic();
     struct wire_nic *wn;
     char why[512];
-    int fd = listener_at(&at), before;
-    uint16_t port = ntohs(at.sin_port);
+    int fd, before;
+    uint16_t port;
 
+    loopback_alone();
+    fd = listener_at(&at);
+    port = ntohs(at.sin_port);
     cr_assert_eq(wire->load(why, sizeof why), 0, "%s", why);
     before = open_descriptors();
     cr_assert_eq(wire->nic_open(&nic, port, port, &wn), -EADDRINUSE);
@@ -684,12 +687,16 @@ Test(wire_lanes, port_comes_from_the_range)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct holmes_nic nic = loopback_nic();
-    int fd = listener_at(&at);
-    uint16_t first = ntohs(at.sin_port), last = first < 65000 ? first + 500 : 65535, got;
+    uint16_t first, last, got;
     struct wire_end e = {.ops = wire};
     char why[512];
     struct half h;
+    int fd;
 
+    loopback_alone();
+    fd = listener_at(&at);
+    first = ntohs(at.sin_port);
+    last = first < 65000 ? first + 500 : 65535;
     cr_assert_eq(wire->load(why, sizeof why), 0, "%s", why);
     cr_assert_eq(wire->nic_open(&nic, first, last, &e.wn), 0);
     cr_assert_eq(wire->cq_open(e.wn, &e.cq), 0);
@@ -708,6 +715,7 @@ Test(wire_lanes, one_port_serves_two_hundred_jobs_in_a_row)
     struct half h;
     uint16_t port;
 
+    loopback_alone();
     end_open(&p.from, wire);
     h = half_make(&p.from, WIRE_ACCEPT);
     port = ntohs(blob_address(&h).sin_port);
@@ -752,6 +760,7 @@ Test(wire_lanes, child_of_a_dead_process_does_not_hold_the_port)
     uint16_t port;
     pid_t pid;
 
+    loopback_alone();
     close(listener_at(&at)); /* a port that is free now */
     port = ntohs(at.sin_port);
     cr_assert_eq(pipe(hold), 0);

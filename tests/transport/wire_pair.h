@@ -56,6 +56,10 @@ bool end_wait_event(struct wire_end *e, struct wire_end *other, struct wire_even
 /* Posts, driving the other end while there is no room. Asserts that it is taken. */
 void end_post(struct wire_end *e, struct wire_end *other, int lane, const struct wire_write *w);
 
+/* Gives this process a loopback interface that nobody else takes ports from. As root only; others
+ * share the host's. */
+void loopback_alone(void);
+
 /* Descriptors open in this process. */
 int open_descriptors(void);
 
