@@ -180,7 +180,7 @@ static void tick_text(enum holmes_svg_scale scale, double v, char *buf, size_t l
     if (scale == HOLMES_SVG_LOG2)
         for (; v >= 1024 && unit < sizeof units - 1; unit++)
             v /= 1024;
-    snprintf(buf, len, fabs(v) >= 10000 && fabs(v) < 1e7 ? "%.0f%c" : "%.6g%c",
+    snprintf(buf, len, fabs(v) >= 10000 && fabs(v) < 1e9 ? "%.0f%c" : "%.6g%c",
              fabs(v) < 1e-12 ? 0 : v, units[unit]);
 }
 
