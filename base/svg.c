@@ -338,6 +338,17 @@ void holmes_svg_lines(FILE *out, double x, double y, double width, double height
     fputs("</g>\n", out);
 }
 
+/* A bar too small to be seen is said to be small; its digits would run into its neighbour's. */
+static void bar_text(const struct axis *ay, double value, char *text, size_t len)
+{
+    double visible = fabs(ay->high - ay->low) / 1000;
+
+    if (value > 0 && value < visible && value < 0.01)
+        snprintf(text, len, "<0.01");
+    else
+        snprintf(text, len, fabs(value) >= 1000 ? "%.0f" : "%.3g", value);
+}
+
 static void draw_bar(FILE *out, const struct axis *ay, double x, double width, double value,
                      size_t colour)
 {
@@ -348,7 +359,7 @@ static void draw_bar(FILE *out, const struct axis *ay, double x, double width, d
         return;
     fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x,
             fmin(at, zero), width, fabs(zero - at), holmes_svg_colour(colour));
-    snprintf(text, sizeof text, fabs(value) >= 1000 ? "%.0f" : "%.3g", value);
+    bar_text(ay, value, text, sizeof text);
     text_put(out, x + width / 2, value < 0 ? at + 13 : at - 4, 11, "middle", 0, text);
 }
 
