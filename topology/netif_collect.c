@@ -243,7 +243,7 @@ int holmes_nics_discover(const char *sysfs_root, struct holmes_nic *nics, int *n
     struct holmes_netif_verdict *verdicts;
     struct holmes_netif *ifs;
     char why[768];
-    int n, rc = holmes_netif_collect(sysfs_root, &ifs, &n);
+    int n = 0, rc = holmes_netif_collect(sysfs_root, &ifs, &n);
 
     if (req.family && *req.family && strcmp(req.family, "AF_INET") != 0 &&
         strcmp(req.family, "AF_INET6") != 0)

@@ -2,21 +2,17 @@
  * to stale pointers in *request, because plugins have broken on each of these habits. */
 #include "nccl_side.h"
 
-#include <criterion/criterion.h>
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "clock.h"
-#include "spawn.h"
 
 #define STALE     ((void *)0xdead0) /* what NCCL's request array holds from earlier */
 #define UNTOUCHED (-7)
@@ -40,81 +36,6 @@ bool rank_fail(struct rank *r, const char *fmt, ...)
     }
     pthread_mutex_unlock(&r->failure_lock);
     return false;
-}
-
-/* ---- log ---- */
-
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
-static char log_buf[1 << 18];
-static size_t log_len;
-
-void test_logger(ncclDebugLogLevel level, unsigned long flags, const char *file, int line,
-                 const char *fmt, ...)
-{
-    va_list ap;
-
-    (void)flags;
-    pthread_mutex_lock(&log_lock);
-    if (log_len < sizeof log_buf - 2048) {
-        log_len += (size_t)snprintf(log_buf + log_len, 1024, "%d %s:%d ", (int)level, file, line);
-        va_start(ap, fmt);
-        log_len += (size_t)vsnprintf(log_buf + log_len, 1000, fmt, ap);
-        va_end(ap);
-        log_buf[log_len++] = '\n';
-        log_buf[log_len] = '\0';
-    }
-    pthread_mutex_unlock(&log_lock);
-    if (getenv("TEST_VERBOSE"))
-        fprintf(stderr, "%s", log_buf);
-}
-
-static int count_lines(ncclDebugLogLevel level, const char *a, const char *b, bool *both)
-{
-    int n = 0;
-
-    pthread_mutex_lock(&log_lock);
-    for (char *line = log_buf; *line;) {
-        char *end = strchr(line, '\n');
-        bool wanted = level == NCCL_LOG_NONE || atoi(line) == (int)level;
-
-        *end = '\0';
-        if (wanted && strstr(line, a)) {
-            n++;
-            *both |= b && strstr(line, b);
-        }
-        *end = '\n';
-        line = end + 1;
-    }
-    pthread_mutex_unlock(&log_lock);
-    return n;
-}
-
-bool log_has(ncclDebugLogLevel level, const char *a, const char *b)
-{
-    bool both = false;
-
-    count_lines(level, a, b, &both);
-    return both;
-}
-
-int log_count(ncclDebugLogLevel level, const char *text)
-{
-    bool both = false;
-
-    return count_lines(level, text, NULL, &both);
-}
-
-void log_clear(void)
-{
-    pthread_mutex_lock(&log_lock);
-    log_len = 0;
-    log_buf[0] = '\0';
-    pthread_mutex_unlock(&log_lock);
-}
-
-const char *log_text(void)
-{
-    return log_buf;
 }
 
 /* ---- bootstrap ---- */
@@ -667,97 +588,4 @@ void rank_fini(struct rank *r)
         free(r->channels[c].recv_buf);
     }
     close(r->boot);
-}
-
-struct rank_thread {
-    struct rank rank;
-    rank_script *script;
-    pthread_t thread;
-    bool result;
-};
-
-static void *rank_thread_main(void *arg)
-{
-    struct rank_thread *t = arg;
-
-    t->result = t->script(&t->rank);
-    if (!t->result)
-        shutdown(t->rank.boot, SHUT_RDWR); /* the other rank need not wait */
-    return NULL;
-}
-
-void run_in_threads(const char *plugin, int version, int ncomms, rank_script *script, void *arg)
-{
-    struct rank_thread *threads = calloc((size_t)ncomms * 2, sizeof *threads);
-
-    cr_assert_not_null(threads);
-    for (int i = 0; i < ncomms; i++) {
-        int pair[2];
-
-        cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-        for (int k = 0; k < 2; k++) {
-            rank_setup(&threads[2 * i + k].rank, plugin, version, k, pair[k], arg);
-            threads[2 * i + k].rank.comm_id = 0x1000u + (unsigned)i;
-            threads[2 * i + k].script = script;
-        }
-    }
-    for (int i = 0; i < 2 * ncomms; i++)
-        cr_assert_eq(pthread_create(&threads[i].thread, NULL, rank_thread_main, &threads[i]), 0);
-    for (int i = 0; i < 2 * ncomms; i++)
-        pthread_join(threads[i].thread, NULL);
-    for (int i = 0; i < 2 * ncomms; i++) {
-        rank_fini(&threads[i].rank);
-        cr_expect(threads[i].result, "%s", threads[i].rank.failure);
-    }
-    free(threads);
-}
-
-struct process_order {
-    intptr_t script;
-    int version;
-    size_t arg_len;
-    char plugin[512];
-    char arg[256];
-};
-
-static int process_entry(const void *order, const int *fds)
-{
-    static struct rank rank;
-    struct process_order o;
-
-    memcpy(&o, order, sizeof o);
-    rank_setup(&rank, o.plugin, o.version, 1, fds[0], o.arg);
-    rank.comm_id = 0x2000;
-    if (((rank_script *)spawn_function(o.script))(&rank))
-        return 0;
-    fprintf(stderr, "%s\n", rank.failure);
-    return 1;
-}
-
-void run_in_processes(const char *plugin, int version, rank_script *script, const void *arg,
-                      size_t arg_len)
-{
-    struct process_order o = {.script = spawn_number((void (*)(void))script), .version = version};
-    struct rank *r = calloc(1, sizeof *r);
-    int pair[2], status;
-    bool result;
-    pid_t child;
-
-    cr_assert_not_null(r);
-    cr_assert_leq(arg_len, sizeof o.arg);
-    snprintf(o.plugin, sizeof o.plugin, "%s", plugin);
-    if (arg_len > 0)
-        memcpy(o.arg, arg, arg_len);
-    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    child = spawn(process_entry, &o, sizeof o, &pair[1], 1);
-    cr_assert_gt(child, 0);
-    close(pair[1]);
-    rank_setup(r, plugin, version, 0, pair[0], o.arg);
-    r->comm_id = 0x2000;
-    result = script(r);
-    rank_fini(r);
-    cr_expect(result, "%s", r->failure);
-    free(r);
-    cr_assert_eq(waitpid(child, &status, 0), child);
-    cr_expect_eq(status, 0, "rank 1 ended with status 0x%x", status);
 }
