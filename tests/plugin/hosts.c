@@ -1,11 +1,9 @@
 /* Namespaces, bridges and the cable between. The test's process holds the bridges and stays outside
  * of the traffic; the hosts are its children. */
 #include "hosts.h"
-#include "spawn.h"
 
 #include <criterion/criterion.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +12,10 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "clock.h"
+#include "pair.h"
+#include "spawn.h"
 
 static int wire_cutter = -1; /* in a host: asks the test's process to cut */
 
@@ -44,6 +46,25 @@ static bool enter_namespace(void)
            mount("sysfs", "/sys", "sysfs", 0, NULL) == 0;
 }
 
+/* The kernel notices a carrier up to a second after the link came up. */
+static bool links_are_up(void)
+{
+    bool up = true;
+
+    for (int i = 0; i < HOST_NICS_MAX; i++) {
+        char path[64], state[16] = "";
+        FILE *f;
+
+        snprintf(path, sizeof path, "/sys/class/net/eth%d/operstate", i);
+        f = fopen(path, "r");
+        if (!f)
+            continue; /* this host has fewer */
+        up &= fscanf(f, "%15s", state) == 1 && strcmp(state, "up") == 0;
+        fclose(f);
+    }
+    return up;
+}
+
 struct host_order {
     intptr_t script;
     int host, version;
@@ -58,7 +79,7 @@ static int host_entry(const void *order, const int *fds)
 
     memcpy(&o, order, sizeof o);
     if (!enter_namespace() || !shell("ip link set lo up") || write(fds[0], &c, 1) != 1 ||
-        read(fds[0], &c, 1) != 1)
+        read(fds[0], &c, 1) != 1 || !WAIT_UNTIL(links_are_up(), 10000))
         return 2;
     wire_cutter = fds[0];
     rank_setup(&rank, HOLMES_PLUGIN, o.version, o.host, fds[1], o.arg);
