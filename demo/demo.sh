@@ -50,7 +50,7 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --loopback) loopback=1 ;;
-    --quick) steps=6 ;;
+    --quick) steps=4 ;;
     -h | --help) usage && exit ;;
     *) refuse "no option '$1' (see ./holmes demo --help)" ;;
     esac
