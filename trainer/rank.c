@@ -419,12 +419,12 @@ static int collect_traffic(struct rank *r)
 {
     static char text[60000];
     char key[32];
-    int rc = 0, code = write_record(r, r->rank == 0 ? own_traffic(r) : json_object());
+    int rc = 0, code = 0;
     size_t len;
 
-    if (code != 0 || r->world == 1)
-        return code;
-    if (r->rank != 0) {
+    if (r->rank == 0) {
+        code = write_record(r, own_traffic(r));
+    } else {
         json_t *mine = own_traffic(r);
 
         len = mine ? json_dumpb(mine, text, sizeof text, JSON_COMPACT) : 0;

@@ -68,11 +68,14 @@ json_t *holmes_record_held_out(int step, double loss, double unigram_nats, int s
                      "unigram_nats", unigram_nats, "sequences", sequences);
 }
 
+/* NULL for a peer that nothing went to or came from: most are none of this rank's neighbours. */
 static json_t *peer_object(const struct holmes_link *k, int peer)
 {
     struct holmes_comm_traffic t;
 
     k->comm->ops->traffic(k->comm, peer, &t);
+    if (t.messages_sent == 0 && t.messages_received == 0)
+        return NULL;
     return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "rank", k->ranks[peer], "bytes_sent",
                      (json_int_t)t.bytes_sent, "bytes_received", (json_int_t)t.bytes_received,
                      "messages_sent", (json_int_t)t.messages_sent, "messages_received",
@@ -87,7 +90,7 @@ static json_t *link_object(const struct holmes_link *k)
 
     for (int peer = 0; peer < k->comm->size; peer++)
         if (peer != k->comm->rank)
-            json_array_append_new(peers, peer_object(k, peer));
+            json_array_append_new(peers, peer_object(k, peer)); /* takes no NULL */
     return json_pack("{s:s, s:s, s:s, s:f, s:o}", "name", k->name, "kind", k->comm->kind, "backend",
                      k->comm->ops->name, "wait_seconds", (double)k->wait_ns / 1e9, "peers", peers);
 }
