@@ -140,6 +140,19 @@ static void turn_away(struct listener *l, struct pending *p, const char *why)
     pending_free(l, p);
 }
 
+/* A true peer dials several addresses at once and drops all but the first that answers. */
+static void let_go(struct listener *l, struct pending *p, const char *why)
+{
+    struct holmes_addr from;
+    char text[64];
+
+    oob_peer_addr(&p->oob, &from);
+    if (!p->listen)
+        holmes_info(NET, "%s on listener port %u said nothing: %s",
+                    oob_addr_text(&from.sa, text, sizeof text), l->port, why);
+    pending_free(l, p);
+}
+
 static struct holmes_listen *listen_by_id(struct holmes_transport *t, uint64_t id)
 {
     holmes_list_each (l, tmp, &t->listens, struct holmes_listen, link) {
@@ -225,12 +238,10 @@ static void pending_progress(struct holmes_transport *t, struct pending *p, uint
     }
     if (rc == 0 || rc == -EAGAIN)
         return;
-    /* A true peer dials several addresses at once and drops all but the first that answers. */
-    if (rc == -ECONNRESET && p->listen) {
-        pending_free(&t->listener, p);
-        return;
-    }
-    turn_away(&t->listener, p, why);
+    if (rc == -ECONNRESET && (p->listen || p->oob.in_done == 0))
+        let_go(&t->listener, p, why);
+    else
+        turn_away(&t->listener, p, why);
 }
 
 /* ---- taking connections ---- */

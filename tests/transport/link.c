@@ -192,8 +192,9 @@ static void capture(void *ctx, enum holmes_log_level level, enum holmes_log_subs
     size_t left = sizeof captured - captured_len;
     int n;
 
-    (void)ctx, (void)level, (void)subsys, (void)file, (void)line, (void)func;
-    n = snprintf(captured + captured_len, left, "%s\n", msg);
+    (void)ctx, (void)subsys, (void)file, (void)line, (void)func;
+    n = snprintf(captured + captured_len, left, "%s%s\n", level == HOLMES_LOG_WARN ? "WARN " : "",
+                 msg);
     if (n > 0 && (size_t)n < left)
         captured_len += (size_t)n;
 }

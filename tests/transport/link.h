@@ -42,7 +42,7 @@ int link_count_fds(void);
 void link_fill(void *buf, size_t len, unsigned seed);
 bool link_check(const void *buf, size_t len, unsigned seed);
 
-/* Log lines of the test, captured. */
+/* Log lines of the test, captured; a warning begins with "WARN ". */
 void link_capture_log(void);
 int link_log_count(const char *needle);
 

@@ -141,6 +141,21 @@ Test(conn, strangers_are_turned_away_and_the_true_peer_gets_in)
     holmes_transport_destroy(s.t);
 }
 
+/* The second address of a true peer, dropped when the first one answered. */
+Test(conn, connection_dropped_before_its_first_byte_is_no_warning)
+{
+    struct listening s;
+
+    link_capture_log();
+    listen_open(&s);
+    close(fake_peer_dial(s.handle));
+    accept_until_logged(&s, "it closed the connection", 1);
+    cr_assert_eq(link_log_count("WARN "), 0);
+    true_peer_gets_in(&s);
+    s.l = NULL;
+    holmes_transport_destroy(s.t);
+}
+
 Test(conn, peer_without_the_token_is_turned_away)
 {
     struct listening s;
