@@ -182,8 +182,8 @@ static int comm_submit(struct net_comm *c, struct holmes_stream *st, struct holm
     attr.rank = c->nc.base.rank;
     attr.size = c->nc.base.size;
     rc = holmes_op_create(st, &attr, name, t, in, out, &o);
-    if (rc)
-        return rc;
+    if (rc) /* registering meets closed connections when the communicator has just failed */
+        return atomic_load(&c->nc.error) ? atomic_load(&c->nc.error) : rc;
     if (o->ring.nsend == 0 && o->ring.nrecv == 0)
         holmes_op_complete(o, 0);
     else

@@ -31,7 +31,15 @@ void holmes_net_info(const struct holmes_net *n, struct holmes_net_info *out);
 /* CPU seconds that the progress thread has used. */
 double holmes_net_cpu_seconds(const struct holmes_net *n);
 
-/* Collective over the group: `ranks` are world ranks (rendezvous ranks), `rank` this process's
+/* Memory given to an operation of more than 32 KiB is registered with the plugin and used in place;
+ * it stays registered, so that using it again costs nothing, until the communicator is destroyed or
+ * has used 32 other ranges since. Until then it has to stay mapped: do not unmap it and map other
+ * memory at its address. Smaller operations are copied.
+ *
+ * `rdv` must outlive the communicator, which watches it: when the job is aborted, every operation
+ * under way completes with -ECONNABORTED.
+ *
+ * Collective over the group: `ranks` are world ranks (rendezvous ranks), `rank` this process's
  * index in it. `name` is unique in the job (rendezvous keys carry it). Ring neighbours are
  * connected here; send/recv pairs that are no neighbours at first use. */
 int holmes_comm_net_create(struct holmes_net *n, struct holmes_rdv *rdv, const char *name,

@@ -1,7 +1,10 @@
-/* Forks ranks, gives them the rendezvous' port over a pipe, and collects how they ended. */
+/* Starts this program again for every rank, tells it in the environment what to be, and collects
+ * how the ranks ended. Not a plain fork, because the thread sanitizer does not survive one in
+ * Criterion's processes, which have threads. */
 #include "ranks.h"
 
 #include <signal.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -11,6 +14,7 @@
 extern void __lsan_do_leak_check(void) __attribute__((weak));
 
 #define SECRET "ranks of a test"
+#define SPEC   "TEST_RANK" /* set in a rank: what it is */
 
 const char *holmes_test_plugin(void)
 {
@@ -44,15 +48,11 @@ static void rank_open(const struct ranks *r, struct rank *me)
     EXPECT(rc == 0, "%d", rc);
 }
 
-static void rank_main(const struct ranks *r, int rank, int port_pipe)
+static void rank_run(const struct ranks *r, int rank, uint16_t port)
 {
     struct rank me = {.rank = rank, .size = r->size};
-    uint16_t port;
-    int rc;
+    int rc = holmes_rdv_connect("127.0.0.1", port, SECRET, rank, r->size, 20000, &me.rdv);
 
-    EXPECT(read(port_pipe, &port, sizeof port) == sizeof port);
-    close(port_pipe);
-    rc = holmes_rdv_connect("127.0.0.1", port, SECRET, rank, r->size, 20000, &me.rdv);
     EXPECT(rc == 0, "%d: %s", rc, holmes_rdv_reason(NULL));
     if (r->plugin)
         rank_open(r, &me);
@@ -66,6 +66,45 @@ static void rank_main(const struct ranks *r, int rank, int port_pipe)
     _exit(0);
 }
 
+/* A body is told to the other process by its distance from a function of this file. */
+static char *anchor(void)
+{
+    return (char *)(uintptr_t)&holmes_test_ranks_run;
+}
+
+/* In a process that is to be a rank, before Criterion's main. */
+__attribute__((constructor)) static void rank_start(void)
+{
+    const char *spec = getenv(SPEC);
+    struct ranks r = {0};
+    char plugin[512];
+    ptrdiff_t body;
+    unsigned int port;
+    int rank;
+
+    if (!spec)
+        return;
+    EXPECT(sscanf(spec, "%d %d %d %u %td %511s", &rank, &r.size, &r.op_timeout_s, &port, &body,
+                  plugin) == 6);
+    r.plugin = strcmp(plugin, "-") ? plugin : NULL;
+    r.body = (void (*)(struct rank *))(uintptr_t)(anchor() + body);
+    rank_run(&r, rank, (uint16_t)port);
+}
+
+static pid_t rank_spawn(const struct ranks *r, int rank, uint16_t port)
+{
+    char spec[600], *argv[] = {(char *)"rank", NULL};
+    pid_t pid;
+
+    snprintf(spec, sizeof spec, "%d %d %d %u %td %s", rank, r->size, r->op_timeout_s, port,
+             (char *)(uintptr_t)r->body - anchor(), r->plugin ? r->plugin : "-");
+    setenv(SPEC, spec, 1);
+    if (posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ) != 0)
+        pid = -1;
+    unsetenv(SPEC);
+    return pid;
+}
+
 static bool ended_well(const struct ranks *r, int rank, int status)
 {
     if (r->dies[rank] && WIFSIGNALED(status))
@@ -76,12 +115,12 @@ static bool ended_well(const struct ranks *r, int rank, int status)
     return false;
 }
 
-static bool ranks_collect(const struct ranks *r, const pid_t *pids, int limit_s)
+static bool ranks_collect(const struct ranks *r, const pid_t *pids, int n, int limit_s)
 {
     uint64_t deadline = holmes_deadline_ms((uint64_t)limit_s * 1000);
     bool well = true;
 
-    for (int i = 0; i < r->size; i++) {
+    for (int i = 0; i < n; i++) {
         int status = 0;
         pid_t got;
 
@@ -103,28 +142,15 @@ bool holmes_test_ranks_run(const struct ranks *r, int limit_s)
 {
     struct holmes_rdv_server *server = NULL;
     pid_t pids[16];
-    uint16_t port;
-    int fds[2];
-    bool well = pipe(fds) == 0;
+    bool well = holmes_rdv_serve("127.0.0.1", 0, SECRET, r->size, &server) == 0;
+    int started = 0;
 
-    fflush(NULL);
-    for (int i = 0; i < r->size && well; i++) {
-        pids[i] = fork();
-        if (pids[i] == 0) {
-            close(fds[1]);
-            rank_main(r, i, fds[0]);
-        }
-        well = pids[i] > 0;
+    while (well && started < r->size) {
+        pids[started] = rank_spawn(r, started, holmes_rdv_port(server));
+        well = pids[started] > 0;
+        started += well;
     }
-    close(fds[0]);
-    if (well && holmes_rdv_serve("127.0.0.1", 0, SECRET, r->size, &server) == 0) {
-        port = holmes_rdv_port(server);
-        for (int i = 0; i < r->size; i++)
-            well &= write(fds[1], &port, sizeof port) == sizeof port;
-    }
-    close(fds[1]);
-    well &= server != NULL;
-    well &= ranks_collect(r, pids, limit_s);
+    well &= ranks_collect(r, pids, started, limit_s);
     holmes_rdv_stop(server);
     return well;
 }

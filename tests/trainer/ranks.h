@@ -1,5 +1,6 @@
-/* Ranks as forked processes, each with its rendezvous client and, when asked for, its net. The
- * calling process serves the rendezvous, and starts threads only after it has forked. */
+/* Ranks as processes, each with its rendezvous client and, when asked for, its net. The calling
+ * process serves the rendezvous. A rank is a fresh process: it shares no memory with the test, sees
+ * its environment, and runs nothing but the body. */
 #ifndef HOLMES_TEST_RANKS_H
 #define HOLMES_TEST_RANKS_H
 

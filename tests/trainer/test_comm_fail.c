@@ -33,6 +33,7 @@ static void killed_body(struct rank *r)
     uint64_t start;
     int rc;
 
+    EXPECT(holmes_rdv_barrier(r->rdv, "all have their communicator", 20000) == 0);
     EXPECT(c->ops->all_reduce(c, buf, buf, MANY, HOLMES_FLOAT32, &op) == 0);
     if (r->rank == 1)
         kill(getpid(), SIGKILL);
@@ -59,6 +60,7 @@ static void killed_waiting_body(struct rank *r)
     struct holmes_op *op;
     char byte;
 
+    EXPECT(holmes_rdv_barrier(r->rdv, "all have their communicator", 20000) == 0);
     if (r->rank == 2)
         kill(getpid(), SIGKILL);
     EXPECT(r->all->ops->recv(r->all, &byte, 1, 1 - r->rank, &op) == 0);

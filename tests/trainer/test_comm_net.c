@@ -227,10 +227,20 @@ Test(comm_net, groups_of_1_to_8_ranks)
 
 /* ---- barrier ---- */
 
-static atomic_int *arrived; /* shared by the ranks */
+/* A descriptor number that the ranks inherit. */
+#define ARRIVED "TEST_ARRIVED_FD"
+
+static atomic_int *arrived_map(int fd)
+{
+    void *p = mmap(NULL, sizeof(atomic_int), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    EXPECT(p != MAP_FAILED);
+    return p;
+}
 
 static void barrier_body(struct rank *r)
 {
+    atomic_int *arrived = arrived_map(atoi(getenv(ARRIVED)));
     struct holmes_op *op;
 
     for (int round = 1; round <= 50; round++) {
@@ -243,10 +253,14 @@ static void barrier_body(struct rank *r)
 
 Test(comm_net, nobody_leaves_a_barrier_before_all_have_come)
 {
-    arrived = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    cr_assert_neq(arrived, MAP_FAILED);
+    int fd = memfd_create("arrived", 0);
+    char number[16];
+
+    cr_assert_eq(ftruncate(fd, sizeof(atomic_int)), 0);
+    snprintf(number, sizeof number, "%d", fd);
+    setenv(ARRIVED, number, 1);
     run(4, barrier_body);
-    munmap(arrived, 4096);
+    cr_assert_eq(atomic_load(arrived_map(fd)), 200);
 }
 
 /* ---- accounting ---- */
