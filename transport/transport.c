@@ -426,6 +426,8 @@ static int next_arrival(struct holmes_listen *l, struct arrival **out)
     struct holmes_transport *t = l->t;
     int rc;
 
+    /* Strangers on the lanes' port are dropped while somebody looks. */
+    device_progress(l->dev, holmes_now_ns(), 1000000);
     pthread_mutex_lock(&t->lock);
     rc = listener_progress(t);
     if (rc == -EMFILE || rc == -ENFILE)

@@ -56,6 +56,7 @@ static int fault_mr_reg(struct wire_nic *wn, void *addr, size_t len, struct wire
 {
     if (plan->mr_reg_error != 0)
         return plan->mr_reg_error;
+    plan->mr_regs++;
     return under->mr_reg(wn, addr, len, out);
 }
 

@@ -26,7 +26,7 @@ struct fault_plan {
                             had reset it: its outstanding writes are reported as WIRE_ERROR */
 
     /* What came through, for the test to look at. */
-    int posts, polls, dropped_lanes;
+    int posts, polls, dropped_lanes, mr_regs;
 };
 
 /* Puts `plan` in force in front of `under` and returns the table. Both must outlive all objects

@@ -179,6 +179,45 @@ Test(faults, dropped_lane_fails_both_ends_in_bounded_time)
     link_close(&l);
 }
 
+/* Case C9. */
+Test(faults, buffers_registered_by_several_connections_cost_the_wire_one_registration_each)
+{
+    enum { A, B, C, D, RANGES };
+    struct link l;
+    struct holmes_conn *other;
+    struct holmes_mr *mr[RANGES], *again[RANGES], *b;
+    static char buf[RANGES][4096];
+    int before;
+
+    faulty_wire();
+    link_open(&l);
+    other = l.recv;
+    holmes_conn_close(l.send);
+    link_connect(&l);
+    before = plan.mr_regs;
+    for (int i = 0; i < RANGES; i++)
+        cr_assert_eq(holmes_mr_reg(l.recv, buf[i], sizeof buf[i], &mr[i]), 0);
+    for (int i = 0; i < RANGES; i++) { /* NCCL does so for every peer */
+        cr_assert_eq(holmes_mr_reg(other, buf[i], sizeof buf[i], &again[i]), 0);
+        cr_assert_eq(again[i], mr[i]);
+    }
+    holmes_mr_dereg(l.recv, mr[A]);
+    cr_assert_eq(holmes_mr_reg(l.recv, buf[B], sizeof buf[B], &b), 0);
+    cr_assert_eq(b, mr[B]);
+    cr_assert_eq(plan.mr_regs - before, RANGES, "registrations of the wire");
+    holmes_mr_dereg(l.recv, b);
+    for (int i = 0; i < RANGES; i++) {
+        holmes_mr_dereg(other, again[i]);
+        if (i != A)
+            holmes_mr_dereg(l.recv, mr[i]);
+    }
+    cr_assert_eq(holmes_mr_reg(l.recv, buf[A], sizeof buf[A], &b), 0);
+    cr_assert_eq(plan.mr_regs - before, RANGES + 1, "given back for good, registered anew");
+    holmes_mr_dereg(l.recv, b);
+    holmes_conn_close(other);
+    link_close(&l);
+}
+
 Test(faults, refused_registration_is_an_error_and_not_the_end)
 {
     struct link l;
