@@ -40,8 +40,8 @@ static void sum_bf16_wide(uint16_t *dst, const uint16_t *a, const uint16_t *b)
     bits = (v_u32)sum;
     nan = sum != sum;
     rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    bits = ((bits >> 16) | 0x40) & (v_u32)nan; /* rounding could carry a NaN into infinity */
-    bits |= rounded & ~(v_u32)nan;
+    /* Rounding could carry a NaN into infinity; a sum's NaN is quiet and so survives being cut. */
+    bits = ((bits >> 16) & (v_u32)nan) | (rounded & ~(v_u32)nan);
     x = __builtin_convertvector(bits, v_u16);
     memcpy(dst, &x, sizeof x);
 }

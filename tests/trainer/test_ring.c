@@ -30,6 +30,19 @@ static const int *source(struct player *p, const struct holmes_ring_send *s)
     return p->kept[p->first];
 }
 
+/* A receive that is posted may be written at any time: no send may be left that reads there. */
+static void expect_free(struct player *p, const struct holmes_ring_recv *r)
+{
+    for (uint64_t i = p->send; i < p->ring.nsend; i++) {
+        struct holmes_ring_send s;
+
+        holmes_ring_send_at(&p->ring, i, &s);
+        cr_assert(s.source != HOLMES_RING_FROM_IN || s.offset >= r->out_offset + r->len ||
+                      r->out_offset >= s.offset + s.len,
+                  "message %zu would be overwritten", (size_t)i);
+    }
+}
+
 static bool may_post(struct player *p)
 {
     struct holmes_ring_recv r;
@@ -41,6 +54,8 @@ static bool may_post(struct player *p)
         return false;
     if (r.sink != HOLMES_RING_TO_OUT && p->slots_used == SLOTS)
         return false;
+    if (p->in == p->out && r.sink == HOLMES_RING_TO_OUT)
+        expect_free(p, &r);
     p->slots_used += r.sink != HOLMES_RING_TO_OUT;
     p->posted++;
     return true;
@@ -93,18 +108,29 @@ static bool deliver(struct player *p, struct player *next)
     return true;
 }
 
+static uint32_t draw(void)
+{
+    static uint32_t state = 1;
+
+    state = state * 1664525u + 1013904223u;
+    return state >> 16;
+}
+
+/* In a random order, ranks running ahead and falling behind, until a whole turn moves nothing. */
 static void play(struct player *p, int size)
 {
-    bool moved;
+    bool moved, all;
 
     do {
+        all = draw() % 4 == 0;
         moved = false;
         for (int r = 0; r < size; r++) {
-            while (may_post(&p[r]))
+            while ((all || draw() % 3) && may_post(&p[r]))
                 moved = true;
-            moved |= deliver(&p[r], &p[(r + 1) % size]);
+            while ((all || draw() % 3) && deliver(&p[r], &p[(r + 1) % size]))
+                moved = true;
         }
-    } while (moved);
+    } while (moved || !all);
     for (int r = 0; r < size; r++) {
         cr_assert_eq(p[r].send, p[r].ring.nsend, "rank %d of %d stuck in a send", r, size);
         cr_assert_eq(p[r].recv, p[r].ring.nrecv, "rank %d of %d stuck in a receive", r, size);
