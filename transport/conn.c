@@ -263,19 +263,29 @@ static int step_dial(struct holmes_conn *c)
     return rc;
 }
 
+/* What the peer's abort means here. A message that did not fit is both ends' error; whatever else
+ * happened there, from our side the peer is what failed. */
+static int abort_error(const struct holmes_conn *c, char *why, size_t why_len)
+{
+    struct proto_abort frame;
+
+    memcpy(&frame, c->oob.in_payload, sizeof frame);
+    snprintf(why, why_len, "it failed: %s",
+             frame.error > 0 && frame.error < 4096 ? holmes_strerror(-frame.error)
+                                                   : "with no known error");
+    return frame.error == EMSGSIZE ? -EMSGSIZE : -ECONNABORTED;
+}
+
 /* The next frame must be `type`; the peer may abort instead. */
 static int expect_frame(struct holmes_conn *c, enum proto_type type)
 {
     char why[160] = "";
-    struct proto_abort abort_frame;
     int rc = oob_flush(&c->oob);
 
     if (rc == 0 || rc == -EAGAIN)
         rc = oob_recv(&c->oob, why, sizeof why);
     if (rc == 0 && c->oob.in_frame.type == PROTO_ABORT) {
-        memcpy(&abort_frame, c->oob.in_payload, sizeof abort_frame);
-        rc = abort_frame.error > 0 && abort_frame.error < 4096 ? -abort_frame.error : -EPROTO;
-        snprintf(why, sizeof why, "it failed: %s", holmes_strerror(rc));
+        rc = abort_error(c, why, sizeof why);
     } else if (rc == 0 && c->oob.in_frame.type != type) {
         snprintf(why, sizeof why, "sent frame type %u instead of %d", c->oob.in_frame.type, type);
         rc = -EPROTO;
@@ -467,7 +477,6 @@ static void peer_gone(struct holmes_conn *c, int error, uint64_t drain_ms)
 static void watch_oob(struct holmes_conn *c)
 {
     char why[160];
-    struct proto_abort frame;
     int rc = c->oob_ended ? -EAGAIN : oob_recv(&c->oob, why, sizeof why);
 
     if (rc == -EAGAIN)
@@ -476,9 +485,10 @@ static void watch_oob(struct holmes_conn *c)
     if (rc == 0 && c->oob.in_frame.type == PROTO_BYE) {
         peer_gone(c, 0, GONE_DRAIN_MS);
     } else if (rc == 0 && c->oob.in_frame.type == PROTO_ABORT) {
-        memcpy(&frame, c->oob.in_payload, sizeof frame);
-        peer_gone(c, frame.error > 0 && frame.error < 4096 ? -frame.error : -EPROTO, 0);
+        peer_gone(c, abort_error(c, why, sizeof why), 0);
         c->gone_deadline_ns = 1; /* nothing more comes */
+        holmes_warn(NET, "conn %llu: peer %s (%s): %s", (unsigned long long)c->id, c->peer_addr,
+                    c->peer.host, why);
     } else if (rc == 0) {
         peer_gone(c, -EPROTO, 0);
     } else {

@@ -565,6 +565,16 @@ Test(conn, deregistering_under_a_posted_receive_cancels_it)
     cr_assert_eq(holmes_mr_dereg(l.recv, mr), 0);
     free(buf);
     cr_assert_eq(link_wait_error(r), -ECANCELED);
+    { /* for the sender it is the peer that failed */
+        uint64_t deadline = holmes_deadline_ms(5000);
+        int rc;
+
+        while ((rc = holmes_isend(l.send, NULL, 0, 1, NULL, &r)) == -EAGAIN)
+            cr_assert(!holmes_deadline_passed(deadline));
+        if (rc == 0) /* the receive had been seen already */
+            rc = link_wait_error(r);
+        cr_assert_eq(rc, -ECONNABORTED, "%s", strerror(-rc));
+    }
     link_close(&l);
 }
 
