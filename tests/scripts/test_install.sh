@@ -1,13 +1,15 @@
 #!/bin/sh
-# test_install.sh BUILD: what `meson install` and `./holmes bundle` make is complete and works from
+# test_install.sh BUILD PROGRAM...: what `meson install` and `./holmes bundle` make is complete and works from
 # where it lies.
 . "$(dirname "$0")/tap.sh"
 build=$1
+shift
+programs=$*
 
 installs() {
     DESTDIR=$scratch/root meson install -C "$build" --no-rebuild || return 1
-    for file in nccl_net.h libnccl-net-holmes.so holmes-train holmes-bench README.md; do
-        find "$scratch/root" -name $file | grep . || { echo "no $file"; return 1; }
+    for file in nccl_net.h libnccl-net-holmes.so architecture.md README.md $programs; do
+        find "$scratch/root" -name "$file" | grep . || { echo "no $file"; return 1; }
     done
 }
 
