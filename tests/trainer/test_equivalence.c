@@ -33,6 +33,7 @@ struct curve {
 
 struct job {
     struct holmes_config config;
+    const struct holmes_kernels *kernels;
     struct holmes_group *group;
     struct thread_hub *hub;
     char text[64];
@@ -96,7 +97,7 @@ static int run_steps(struct job *job, int rank, struct holmes_links *links,
                                        .group = job->group,
                                        .links = links,
                                        .data = data,
-                                       .kernels = holmes_kernels_find("ref")};
+                                       .kernels = job->kernels};
     struct curve *curve = &job->curves[rank];
     struct holmes_trainer *t = NULL;
     const struct holmes_tensor *tied;
@@ -107,9 +108,8 @@ static int run_steps(struct job *job, int rank, struct holmes_links *links,
     if (rc == 0)
         rc = holmes_trainer_evaluate(t, &curve->held_out, &sequences);
     tied = rc == 0 ? holmes_stage_tied(holmes_trainer_stage(t)) : NULL;
-    if (tied) {
+    if (tied && tied->count == job->wte_count) {
         job->wte[rank] = malloc(tied->count * sizeof(float));
-        job->wte_count = tied->count;
         memcpy(job->wte[rank], holmes_stage_params(holmes_trainer_stage(t)) + tied->offset,
                tied->count * sizeof(float));
     }
@@ -153,12 +153,14 @@ static struct curve run(const struct split *s)
     write_text(job->text);
     job->config = base_config(s);
     job->config.data = job->text;
+    job->wte_count = (size_t)HOLMES_VOCAB * (size_t)job->config.model.channels;
     if (s->order)
         cr_assert_eq(holmes_order_parse(s->order, world, order, why, sizeof why), 0);
     cr_assert_eq(holmes_group_create(s->stages, s->replicas, s->order ? order : NULL,
                                      job->config.model.layers, NULL, &job->group, why, sizeof why),
                  0);
     job->hub = thread_hub_create();
+    job->kernels = holmes_kernels_find("ref");
     if (s->break_kind)
         thread_hub_break(job->hub, s->break_kind, s->break_nth);
     for (int r = 0; r < world; r++) {
