@@ -11,7 +11,7 @@ plugin=$top/build/plugin/libnccl-net-holmes.so
 # Gradients large against activations: 7.3 million parameters have 29 MB of gradients, the 16
 # sequences of 32 bytes of a step 0.8 MB of activations between the stages.
 model="--layers 4 --channels 384 --heads 6 --seq-len 32 --batch 16 --microbatch 2"
-learning="--lr 2e-3 --warmup 10 --seed 1"
+learning="--lr 1.5e-3 --warmup 20 --seed 1"
 
 usage() {
     cat <<'EOF'
