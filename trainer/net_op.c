@@ -119,8 +119,9 @@ void holmes_op_complete(struct holmes_op *op, int rc)
     op->rc = rc;
     pthread_mutex_lock(&done_lock);
     atomic_store_explicit(&op->done, true, memory_order_release);
-    pthread_cond_broadcast(&done_cond);
     pthread_mutex_unlock(&done_lock);
+    /* Not under the lock, which the woken thread wants at once. `op` may be gone already. */
+    pthread_cond_broadcast(&done_cond);
 }
 
 bool holmes_op_done(const struct holmes_op *op)

@@ -26,7 +26,7 @@ struct holmes_progress {
     pthread_cond_t answered; /* a communicator's request was carried out */
     atomic_bool pending;     /* incoming or requests is not empty, or stop, or woken */
     struct holmes_list incoming, requests;
-    bool stop;
+    atomic_bool stop;
     /* The thread's own. */
     struct holmes_list active;
     uint64_t idle_since_ns, wait_ns, watched_ns;
@@ -208,11 +208,11 @@ static void rest(struct holmes_progress *p)
 static void *progress_main(void *arg)
 {
     struct holmes_progress *p = arg;
-    bool stop = false;
 
     pthread_setname_np(pthread_self(), "holmes-progress");
     prctl(PR_SET_TIMERSLACK, 1000ul, 0, 0, 0); /* else every short wait is 50 us longer */
-    while (!stop) {
+    /* No lock in this loop while nothing comes in: it spins against whoever submits. */
+    while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
         bool moved = take_work(p);
 
         moved |= drive_streams(p);
@@ -221,9 +221,6 @@ static void *progress_main(void *arg)
             p->idle_since_ns = 0;
         else
             rest(p);
-        pthread_mutex_lock(&p->lock);
-        stop = p->stop;
-        pthread_mutex_unlock(&p->lock);
     }
     return NULL;
 }
@@ -263,10 +260,11 @@ int holmes_progress_start(struct holmes_progress **out)
     return 0;
 }
 
-/* With the lock held. */
-static void progress_signal(struct holmes_progress *p)
+/* Lets go of the lock before it wakes the thread, which wants it at once. */
+static void unlock_and_signal(struct holmes_progress *p)
 {
     atomic_store_explicit(&p->pending, true, memory_order_release);
+    pthread_mutex_unlock(&p->lock);
     pthread_cond_signal(&p->work);
 }
 
@@ -275,9 +273,8 @@ void holmes_progress_stop(struct holmes_progress *p)
     if (!p)
         return;
     pthread_mutex_lock(&p->lock);
-    p->stop = true;
-    progress_signal(p);
-    pthread_mutex_unlock(&p->lock);
+    atomic_store_explicit(&p->stop, true, memory_order_release);
+    unlock_and_signal(p);
     pthread_join(p->thread, NULL);
     progress_free(p);
 }
@@ -285,8 +282,7 @@ void holmes_progress_stop(struct holmes_progress *p)
 void holmes_progress_wake(struct holmes_progress *p)
 {
     pthread_mutex_lock(&p->lock);
-    progress_signal(p);
-    pthread_mutex_unlock(&p->lock);
+    unlock_and_signal(p);
 }
 
 double holmes_progress_cpu_seconds(const struct holmes_progress *p)
@@ -303,8 +299,7 @@ void holmes_progress_submit(struct holmes_progress *p, struct holmes_op *op)
 {
     pthread_mutex_lock(&p->lock);
     holmes_list_append(&p->incoming, &op->node);
-    progress_signal(p);
-    pthread_mutex_unlock(&p->lock);
+    unlock_and_signal(p);
 }
 
 void holmes_progress_cancel(struct holmes_progress *p, struct holmes_net_comm *c, int rc)
@@ -313,7 +308,8 @@ void holmes_progress_cancel(struct holmes_progress *p, struct holmes_net_comm *c
     c->cancel = rc;
     c->answered = false;
     holmes_list_append(&p->requests, &c->in_requests);
-    progress_signal(p);
+    unlock_and_signal(p);
+    pthread_mutex_lock(&p->lock);
     while (!c->answered)
         pthread_cond_wait(&p->answered, &p->lock);
     pthread_mutex_unlock(&p->lock);
