@@ -21,7 +21,6 @@ struct spec {
     enum spec_type type;
     size_t offset;
     double min, max;
-    int flags;
 };
 
 #define AT(field)     offsetof(struct holmes_config, field)
@@ -112,7 +111,7 @@ static const struct spec specs[] = {
     {"log", "FILE", "write every step as one line of JSON; see docs/trainer.md", SPEC_TEXT,
      AT(log)},
     {"quiet", NULL, "no progress line", SPEC_FLAG, AT(quiet)},
-    {"launched", "PID:FD", NULL, SPEC_OTHER, OTHER_LAUNCHED, .flags = OPTION_HIDDEN},
+    {"launched", "PID:FD", NULL, SPEC_OTHER, OTHER_LAUNCHED}, /* no help: hidden */
 };
 #define NSPECS    (sizeof specs / sizeof *specs)
 #define KEY_OF(i) ((int)(i) + 1000)
@@ -253,7 +252,7 @@ void holmes_config_parse(int argc, char **argv, struct holmes_config *c)
         options[i] = (struct argp_option){.name = specs[i].name,
                                           .key = specs[i].name ? KEY_OF(i) : 0,
                                           .arg = specs[i].arg,
-                                          .flags = specs[i].flags,
+                                          .flags = specs[i].doc ? 0 : OPTION_HIDDEN,
                                           .doc = specs[i].doc,
                                           .group = group};
     }

@@ -46,7 +46,7 @@ static struct holmes_link *open_link(struct opener *o, const char *name, const c
 
     if (o->rc != 0)
         return NULL;
-    while (ranks[me] != o->rank)
+    while (me < size - 1 && ranks[me] != o->rank)
         me++;
     snprintf(k->name, sizeof k->name, "%s", name);
     o->rc = link_alloc(k, ranks, size);
@@ -100,7 +100,8 @@ int holmes_links_open(struct holmes_links *l, const struct holmes_group *g, int 
 
     l->world = open_link(&o, "world", "world", everyone, g->world);
     snprintf(name, sizeof name, "dp.%d", l->stage);
-    l->dp = open_link(&o, name, "dp", &g->order[l->stage * g->replicas], g->replicas);
+    l->dp =
+        open_link(&o, name, "dp", g->order + (size_t)l->stage * (size_t)g->replicas, g->replicas);
     if (l->stage > 0)
         l->prev = open_pair(&o, g, l->stage - 1);
     if (l->stage < g->stages - 1)

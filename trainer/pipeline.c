@@ -32,7 +32,7 @@ static int ring_init(struct ring *r, int depth, size_t elements)
 {
     r->depth = depth;
     r->data = calloc((size_t)depth * elements, sizeof *r->data);
-    r->ops = calloc((size_t)depth, sizeof *r->ops);
+    r->ops = calloc((size_t)depth, sizeof(void *));
     return r->data && r->ops ? 0 : -ENOMEM;
 }
 

@@ -18,11 +18,10 @@
 #define NORM_TOLERANCE 1e-4
 
 struct split {
-    int stages, replicas;
+    int stages, replicas, break_nth;
     bool tied;
     const char *order; /* NULL: rank = place */
     const char *break_kind;
-    int break_nth;
 };
 
 struct curve {
