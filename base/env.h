@@ -39,8 +39,7 @@ enum holmes_env_type {
       "raise the soft descriptor limit to the hard one, or keep it")                               \
     X(STATS, "HOLMES_STATS", STRING, NULL, 0, 0, NULL,                                             \
       "file for the counters of every connection as JSON; %h host, %p process id")                 \
-    X(LIBFABRIC, "HOLMES_LIBFABRIC", STRING, "libfabric.so.1", 0, 0, NULL,                         \
-      "libfabric to open")                                                                         \
+    X(LIBFABRIC, "HOLMES_LIBFABRIC", STRING, "libfabric.so.1", 0, 0, NULL, "libfabric to open")    \
     X(NET_NAME, "HOLMES_NET_NAME", STRING, "Holmes", 0, 0, NULL,                                   \
       "name the plugin shows NCCL (Megatron-LM accepts only IB or Socket as net_name)")            \
     X(JOB_SECRET, "HOLMES_JOB_SECRET", STRING, NULL, 0, 0, NULL,                                   \

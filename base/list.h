@@ -10,7 +10,10 @@ struct holmes_list {
     struct holmes_list *next, *prev;
 };
 
-#define HOLMES_LIST_INIT(name) {&(name), &(name)}
+#define HOLMES_LIST_INIT(name)                                                                     \
+    {                                                                                              \
+        &(name), &(name)                                                                           \
+    }
 
 static inline void holmes_list_init(struct holmes_list *l)
 {
@@ -43,7 +46,6 @@ static inline void holmes_list_remove(struct holmes_list *node)
 #define holmes_list_each(it, tmp, head, type, member)                                              \
     for (type *it = holmes_list_entry((head)->next, type, member),                                 \
               *tmp = holmes_list_entry(it->member.next, type, member);                             \
-         &it->member != (head);                                                                    \
-         it = tmp, tmp = holmes_list_entry(it->member.next, type, member))
+         &it->member != (head); it = tmp, tmp = holmes_list_entry(it->member.next, type, member))
 
 #endif

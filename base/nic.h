@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#define HOLMES_NIC_NAME_MAX 64
+#define HOLMES_NIC_NAME_MAX  64
 #define HOLMES_NIC_ADDRS_MAX 8
 
 /* An IP address with its on-link prefix. `sa` has port 0; for IPv6 link-local the scope is set. */

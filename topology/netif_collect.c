@@ -241,7 +241,7 @@ int holmes_nics_discover(const char *sysfs_root, struct holmes_nic *nics, int *n
         .comm_id = holmes_env_string(HOLMES_ENV_NCCL_COMM_ID),
     };
     struct holmes_netif_verdict *verdicts;
-    struct holmes_netif *ifs;
+    struct holmes_netif *ifs = NULL;
     char why[768];
     int n = 0, rc = holmes_netif_collect(sysfs_root, &ifs, &n);
 

@@ -16,7 +16,8 @@ struct holmes_net_attr {
     int op_timeout_s;      /* bounds holmes_comm_ops.wait when it is given no timeout */
 };
 
-/* On failure `why` says which library was looked for, which symbols, or what the plugin answered. */
+/* On failure `why` says which library was looked for, which symbols, or what the plugin answered.
+ */
 int holmes_net_open(const struct holmes_net_attr *attr, struct holmes_net **out, char *why,
                     size_t why_len);
 void holmes_net_close(struct holmes_net *n); /* after its communicators; NULL is fine */

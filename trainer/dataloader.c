@@ -28,7 +28,7 @@ static int map_file(const char *path, const uint8_t **bytes, size_t *size, char 
 {
     /* O_NONBLOCK: opening a FIFO must not wait for its writer. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
+    struct stat st = {0};
     void *map = MAP_FAILED;
     int rc = 0;
 

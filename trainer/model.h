@@ -12,9 +12,9 @@ struct holmes_model {
     int layers;   /* L, transformer blocks */
     int channels; /* C, multiple of heads */
     int heads;
-    int seq_len;  /* T */
-    int vocab;    /* V */
-    bool tied;    /* head uses the token embedding */
+    int seq_len; /* T */
+    int vocab;   /* V */
+    bool tied;   /* head uses the token embedding */
 };
 
 /* 0, or -EINVAL with a sentence that names the value and what is right. */

@@ -43,8 +43,8 @@ static void comm_fail(struct holmes_progress *p, struct holmes_net_comm *c, int 
     rc = atomic_load(&c->error);
     if (first && why)
         holmes_warn(NET, "communicator %s, rank %d of %d: %s: %s%s%s%s", c->base.kind, c->base.rank,
-                    c->base.size, why, text, result ? " (" : "",
-                    result ? result : "", result ? ")" : "");
+                    c->base.size, why, text, result ? " (" : "", result ? result : "",
+                    result ? ")" : "");
     holmes_list_each(st, tmp, &p->active, struct holmes_stream, in_active)
     {
         if (st->comm != c)

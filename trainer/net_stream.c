@@ -331,7 +331,7 @@ static bool send_place(struct holmes_stream *st, struct holmes_op *op,
     int kept;
 
     if (s->source == HOLMES_RING_FROM_SLOT) {
-        kept = st->kept[st->kept_first];
+        kept = st->kept[st->kept_first]; /* NOLINT: a slot, never negative here */
         *p = (struct piece){slots_at(&st->rx_slots, kept), st->rx_slots.tx->mr, TX_SLOTS + kept};
         return true;
     }

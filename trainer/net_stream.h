@@ -1,7 +1,7 @@
 /* Operations and the streams that carry them out. A stream is an ordered queue of operations over
- * at most one connection in each direction: the ring of a communicator, or the sends to one peer, or
- * the receives from one. Streams are independent of each other, so that a communicator can send and
- * receive at once, whatever the order in which its peers do.
+ * at most one connection in each direction: the ring of a communicator, or the sends to one peer,
+ * or the receives from one. Streams are independent of each other, so that a communicator can send
+ * and receive at once, whatever the order in which its peers do.
  *
  * Memory: messages of large operations leave from and arrive in the caller's buffers, registered on
  * the connection (net_conn.h); what has to be summed first arrives in slots of the stream. Small

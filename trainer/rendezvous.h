@@ -20,13 +20,14 @@ int holmes_rdv_serve(const char *host, uint16_t port, const char *secret, int nr
                      struct holmes_rdv_server **out);
 uint16_t holmes_rdv_port(const struct holmes_rdv_server *s);
 /* Waits until all ranks have left (0) or the job is aborted and all connections are gone
- * (-ECONNABORTED); -ETIMEDOUT, timeout_ms < 0 waits for ever. What hosts the service calls it before
- * stop, so that no rank loses an answer under way. */
+ * (-ECONNABORTED); -ETIMEDOUT, timeout_ms < 0 waits for ever. What hosts the service calls it
+ * before stop, so that no rank loses an answer under way. */
 int holmes_rdv_server_wait(struct holmes_rdv_server *s, int timeout_ms);
 /* Ends its thread, after giving connected ranks up to two seconds to leave. NULL is fine. */
 void holmes_rdv_stop(struct holmes_rdv_server *s);
 
-/* Retries a refused connection until timeout_ms. On failure holmes_rdv_reason(NULL) is a sentence. */
+/* Retries a refused connection until timeout_ms. On failure holmes_rdv_reason(NULL) is a sentence.
+ */
 int holmes_rdv_connect(const char *host, uint16_t port, const char *secret, int rank, int nranks,
                        int timeout_ms, struct holmes_rdv **out);
 int holmes_rdv_put(struct holmes_rdv *r, const char *key, const void *data, size_t len);

@@ -675,7 +675,7 @@ static int server_listen(struct holmes_rdv_server *s, const char *host, uint16_t
 {
     struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found, *families[2] = {NULL, NULL};
-    struct sockaddr_storage sa;
+    struct sockaddr_storage sa = {0};
     socklen_t len = sizeof sa;
     char service[8];
     int rc;
@@ -704,6 +704,7 @@ static int server_listen(struct holmes_rdv_server *s, const char *host, uint16_t
         return rc;
     }
     getsockname(s->listen_fd, (struct sockaddr *)&sa, &len);
+    /* NOLINTNEXTLINE: getsockname has filled it */
     s->port = ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
                                              : ((struct sockaddr_in *)&sa)->sin_port);
     return 0;

@@ -1,6 +1,6 @@
 /* The order of a ring's messages. Block b of the reduce phase starts at rank b+1 and ends, summed,
- * at rank b; the gather phase carries it on from there, so that one formula gives the block of every
- * step of an all-reduce. */
+ * at rank b; the gather phase carries it on from there, so that one formula gives the block of
+ * every step of an all-reduce. */
 #include "ring.h"
 
 #include <assert.h>
@@ -44,8 +44,7 @@ void holmes_ring_init(struct holmes_ring *r, const struct holmes_ring_attr *attr
 
     assert(a->elem_bytes && a->chunk_min && a->chunk_max >= a->chunk_min);
     *r = (struct holmes_ring){.attr = *attr, .steps = ring_steps(attr)};
-    r->block =
-        a->kind == HOLMES_RING_ALL_REDUCE ? div_up(a->count, (size_t)a->size) : a->count;
+    r->block = a->kind == HOLMES_RING_ALL_REDUCE ? div_up(a->count, (size_t)a->size) : a->count;
     bytes = r->block * a->elem_bytes;
     chunks = min_size(div_up(bytes, a->chunk_min), HOLMES_RING_GROUP);
     if (chunks < div_up(bytes, a->chunk_max))

@@ -24,10 +24,10 @@
 #include "env.h"
 #include "log.h"
 
-#define SLOW_NS      1000000ull  /* lanes and connection events are looked at this often */
-#define OOB_NS       50000000ull /* the handshake socket this often: one system call */
-#define GONE_DRAIN_MS 500        /* what a peer sent before it closed may land this long after */
-#define LANE_GRACE_MS 20         /* a lane ended: the handshake socket has this long to say why */
+#define SLOW_NS       1000000ull  /* lanes and connection events are looked at this often */
+#define OOB_NS        50000000ull /* the handshake socket this often: one system call */
+#define GONE_DRAIN_MS 500         /* what a peer sent before it closed may land this long after */
+#define LANE_GRACE_MS 20          /* a lane ended: the handshake socket has this long to say why */
 
 static const char wire_reason[] = "the only wire of this build";
 
@@ -107,8 +107,8 @@ static int local_open(struct holmes_conn *c, int nlanes, struct proto_info *info
         return rc;
     info->control_addr = c->control_mr.base;
     info->control_key = c->control_mr.key;
-    info->control_len = c->sending ? sizeof(struct proto_send_control)
-                                   : sizeof(struct proto_recv_control);
+    info->control_len =
+        c->sending ? sizeof(struct proto_send_control) : sizeof(struct proto_recv_control);
     info->nlanes = (uint16_t)nlanes;
     info->max_group = HOLMES_MAX_GROUP;
     info->pid = (uint32_t)getpid();
@@ -124,16 +124,15 @@ static void note_addrs(struct holmes_conn *c)
     char text[56];
 
     oob_local_addr(&c->oob, &a);
-    snprintf(c->local_addr, sizeof c->local_addr, "%s",
-             oob_addr_text(&a.sa, text, sizeof text));
+    snprintf(c->local_addr, sizeof c->local_addr, "%s", oob_addr_text(&a.sa, text, sizeof text));
     oob_peer_addr(&c->oob, &a);
     snprintf(c->peer_addr, sizeof c->peer_addr, "%s", oob_addr_text(&a.sa, text, sizeof text));
 }
 
 static int peer_info_take(struct holmes_conn *c, const struct proto_info *info)
 {
-    size_t need = c->sending ? sizeof(struct proto_recv_control)
-                             : sizeof(struct proto_send_control);
+    size_t need =
+        c->sending ? sizeof(struct proto_recv_control) : sizeof(struct proto_send_control);
 
     if (info->control_len < need) {
         holmes_warn(NET, "conn %llu: %s offers %u bytes of control memory, %zu are needed",
@@ -377,7 +376,9 @@ static int step_peer_up(struct holmes_conn *c)
 }
 
 static int (*const steps[])(struct holmes_conn *) = {
-    [CONN_DIALING] = step_dial, [CONN_PEER_INFO] = step_peer_info, [CONN_LANES] = step_lanes,
+    [CONN_DIALING] = step_dial,
+    [CONN_PEER_INFO] = step_peer_info,
+    [CONN_LANES] = step_lanes,
     [CONN_PEER_UP] = step_peer_up,
 };
 
@@ -390,10 +391,10 @@ int conn_progress(struct holmes_conn *c)
     while (rc == 0 && c->state != CONN_READY)
         rc = steps[c->state](c);
     if (rc == -EAGAIN && holmes_deadline_passed(c->deadline_ns)) {
-        holmes_warn(NET,
-                    "conn %llu: peer %s did not get past \"%s\" within HOLMES_CONNECT_TIMEOUT=%lld s",
-                    (unsigned long long)c->id, c->peer_addr[0] ? c->peer_addr : "(no address)",
-                    state_names[c->state], (long long)holmes_env_int(HOLMES_ENV_CONNECT_TIMEOUT));
+        holmes_warn(
+            NET, "conn %llu: peer %s did not get past \"%s\" within HOLMES_CONNECT_TIMEOUT=%lld s",
+            (unsigned long long)c->id, c->peer_addr[0] ? c->peer_addr : "(no address)",
+            state_names[c->state], (long long)holmes_env_int(HOLMES_ENV_CONNECT_TIMEOUT));
         rc = -ETIMEDOUT;
     }
     if (rc != 0 && rc != -EAGAIN)

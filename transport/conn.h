@@ -61,8 +61,8 @@ struct holmes_conn {
 /* A connection in state CONN_DIALING. */
 int conn_create_sender(struct device *dev, const void *owner, const struct proto_handle *handle,
                        struct holmes_conn **out);
-/* A connection in state CONN_LANES for a peer that arrived on a listen of `dev`; takes the arrival's
- * socket, also on failure. */
+/* A connection in state CONN_LANES for a peer that arrived on a listen of `dev`; takes the
+ * arrival's socket, also on failure. */
 int conn_create_receiver(struct device *dev, const void *owner, struct arrival *a,
                          struct holmes_conn **out);
 

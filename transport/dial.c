@@ -53,10 +53,8 @@ static bool same_subnet(const struct holmes_addr *a, const struct holmes_addr *b
 
     if (a->sa.sa_family != b->sa.sa_family)
         return false;
-    pa = a->sa.sa_family == AF_INET ? (const uint8_t *)&a->in.sin_addr
-                                    : a->in6.sin6_addr.s6_addr;
-    pb = b->sa.sa_family == AF_INET ? (const uint8_t *)&b->in.sin_addr
-                                    : b->in6.sin6_addr.s6_addr;
+    pa = a->sa.sa_family == AF_INET ? (const uint8_t *)&a->in.sin_addr : a->in6.sin6_addr.s6_addr;
+    pb = b->sa.sa_family == AF_INET ? (const uint8_t *)&b->in.sin_addr : b->in6.sin6_addr.s6_addr;
     if (memcmp(pa, pb, bits / 8) != 0)
         return false;
     return bits % 8 == 0 || (pa[bits / 8] ^ pb[bits / 8]) >> (8 - bits % 8) == 0;

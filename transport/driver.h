@@ -48,15 +48,16 @@ enum wire_event_type {
 
 struct wire_event {
     enum wire_event_type type;
-    int error;               /* negative errno of WIRE_ERROR */
-    uint32_t imm;            /* of WIRE_IMM */
-    void *context;           /* of WIRE_WRITE_DONE, WIRE_ERROR */
+    int error;     /* negative errno of WIRE_ERROR */
+    uint32_t imm;  /* of WIRE_IMM */
+    void *context; /* of WIRE_WRITE_DONE, WIRE_ERROR */
 };
 
 #define WIRE_NO_IMM   0u
 #define WIRE_WITH_IMM 1u /* deliver `imm` to the peer's cq after the bytes */
-#define WIRE_INLINE   2u /* bytes are copied before post returns; no completion; len <= inline_max;
-                            `mr` is not used */
+#define WIRE_INLINE                                                                                \
+    2u /* bytes are copied before post returns; no completion; len <= inline_max;                  \
+          `mr` is not used */
 
 struct wire_write {
     const void *buf;

@@ -16,9 +16,9 @@ struct lane_part {
 };
 
 /* Splits `len` bytes over at most `nlanes` lanes, none getting less than `min_part` (rounded up to
- * LANE_ALIGN) but the last, which takes the rest. Parts are in order of offset, on lanes first_lane,
- * first_lane+1, ... modulo nlanes. Returns the number of parts: at least 1, for len 0 one empty
- * part. */
+ * LANE_ALIGN) but the last, which takes the rest. Parts are in order of offset, on lanes
+ * first_lane, first_lane+1, ... modulo nlanes. Returns the number of parts: at least 1, for len 0
+ * one empty part. */
 int lane_split(size_t len, int nlanes, int first_lane, size_t min_part,
                struct lane_part parts[HOLMES_MAX_LANES]);
 

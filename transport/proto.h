@@ -24,7 +24,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire layouts are litt
 
 /* ---- the handle (travels through NCCL's bootstrap) ---- */
 
-#define PROTO_ADDRS 3
+#define PROTO_ADDRS      3
 #define PROTO_TOKEN_SIZE 16
 
 struct proto_addr {
@@ -38,8 +38,8 @@ struct proto_handle {
      * that takes them for a sockaddr fails at once. */
     uint8_t magic[8];
     uint16_t version, length;
-    uint32_t checksum; /* over all but itself and `state` */
-    uint8_t token[PROTO_TOKEN_SIZE]; /* the secret that admits a peer to this listen */
+    uint32_t checksum;                    /* over all but itself and `state` */
+    uint8_t token[PROTO_TOKEN_SIZE];      /* the secret that admits a peer to this listen */
     struct proto_addr addrs[PROTO_ADDRS]; /* best first */
     uint32_t reserved0;
     uint64_t fabric; /* identity of the device's fabric; 0: unknown */
@@ -95,7 +95,7 @@ struct proto_lane_blob {
 
 /* What each end tells the other. */
 struct proto_info {
-    uint64_t mac; /* of PROTO_AUTH; 0 in PROTO_INFO */
+    uint64_t mac;                       /* of PROTO_AUTH; 0 in PROTO_INFO */
     uint64_t control_addr, control_key; /* where the peer writes control, see below */
     uint32_t control_len;
     uint16_t nlanes;
@@ -153,7 +153,8 @@ struct proto_record {
 };
 _Static_assert(sizeof(struct proto_record) == 32, "a record fits an inline write");
 
-#define PROTO_SLOTS (HOLMES_MAX_REQUESTS * HOLMES_MAX_GROUP) /* message seq lives in (seq-1) % SLOTS */
+#define PROTO_SLOTS                                                                                \
+    (HOLMES_MAX_REQUESTS * HOLMES_MAX_GROUP) /* message seq lives in (seq-1) % SLOTS */
 
 /* Memory of a sender: acks and clear-to-sends of its peer. */
 struct proto_send_control {

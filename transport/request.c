@@ -221,8 +221,8 @@ static int post_record(struct holmes_conn *c, struct holmes_request *r, const st
                                   .lanes_used = (uint32_t)r->send.nparts,
                                   .lane_bytes = p->len,
                                   .seq = r->seq};
-    size_t offset = ((size_t)proto_slot(r->seq) * HOLMES_MAX_LANES + (size_t)p->lane) *
-                    sizeof record;
+    size_t offset =
+        ((size_t)proto_slot(r->seq) * HOLMES_MAX_LANES + (size_t)p->lane) * sizeof record;
     struct wire_write w = {.buf = &record,
                            .len = sizeof record,
                            .remote_addr = c->peer.control_addr + offset,
@@ -239,9 +239,8 @@ static int post_piece(struct holmes_conn *c, struct holmes_request *r)
     size_t left = p->len - r->send.part_done, max = max_piece(c);
     size_t len = left < max ? left : max, offset = p->offset + r->send.part_done;
     bool last = len == left;
-    struct proto_imm imm = {.mode = r->send.mode,
-                            .slot = proto_slot(r->seq),
-                            .generation = proto_generation(r->seq)};
+    struct proto_imm imm = {
+        .mode = r->send.mode, .slot = proto_slot(r->seq), .generation = proto_generation(r->seq)};
     struct wire_write w = {.buf = (const char *)r->msg[0].buf + offset,
                            .len = len,
                            .mr = r->msg[0].mr ? &r->msg[0].mr->wire : NULL,
@@ -303,8 +302,8 @@ int request_send(struct holmes_conn *c, const void *buf, size_t len, int tag, st
         return -EAGAIN;
     r->seq = seq;
     r->n = 1;
-    r->msg[0] = (struct request_message){.buf = buf, .mr = mr, .posted = len, .len = len,
-                                         .tag = tag};
+    r->msg[0] =
+        (struct request_message){.buf = buf, .mr = mr, .posted = len, .len = len, .tag = tag};
     take_slot(&c->q, seq);
     plan_send(c, r, &slot);
     holmes_list_append(&c->q.pushing, &r->link);
@@ -359,8 +358,8 @@ static int push_ack(struct holmes_conn *c)
     struct proto_ack ack = {.acked = q->recv.completed, .check = ~q->recv.completed};
     struct wire_write w = {.buf = &ack,
                            .len = sizeof ack,
-                           .remote_addr = c->peer.control_addr +
-                                          offsetof(struct proto_send_control, ack),
+                           .remote_addr =
+                               c->peer.control_addr + offsetof(struct proto_send_control, ack),
                            .remote_key = c->peer.control_key,
                            .flags = WIRE_INLINE};
     int rc;
@@ -463,9 +462,8 @@ static int take_immediate(struct holmes_conn *c, uint32_t wire)
         else if (imm.mode == PROTO_IMM_RECORD)
             rc = take_record(c, s);
         else
-            rc = message_done(c, s,
-                              imm.mode == PROTO_IMM_FULL ? s->request->msg[s->index].posted
-                                                         : imm.size);
+            rc = message_done(
+                c, s, imm.mode == PROTO_IMM_FULL ? s->request->msg[s->index].posted : imm.size);
     }
     if (rc != 0)
         holmes_warn(NET, "conn %llu: peer sent an immediate that fits no receive (%08x)",
@@ -515,7 +513,8 @@ int request_push(struct holmes_conn *c)
 {
     int rc = 0;
 
-    holmes_list_each (r, tmp, &c->q.pushing, struct holmes_request, link) {
+    holmes_list_each(r, tmp, &c->q.pushing, struct holmes_request, link)
+    {
         rc = r->kind == REQUEST_SEND ? push_send(c, r) : push_recv(c, r);
         if (rc != 0)
             break;

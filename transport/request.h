@@ -62,10 +62,10 @@ struct request_queue {
     uint64_t next_seq; /* sender: first message of the current group; receiver: next to post */
     union {
         struct {
-            uint64_t acked; /* messages the receiver has, without a gap */
-            int group_count; /* messages of the current group, 0: its slots have not come */
+            uint64_t acked;       /* messages the receiver has, without a gap */
+            int group_count;      /* messages of the current group, 0: its slots have not come */
             unsigned group_taken; /* bit by index */
-            uint64_t sent;  /* highest message number ever sent */
+            uint64_t sent;        /* highest message number ever sent */
         } send;
         struct {
             uint64_t completed; /* messages here, without a gap */

@@ -94,7 +94,7 @@ void route_check(struct device *dev, const struct holmes_addr *source,
     unsigned own = if_nametoindex(dev->nic.ifname), loopback = if_nametoindex("lo");
     char name[IF_NAMESIZE] = "?", from[INET6_ADDRSTRLEN], to[INET6_ADDRSTRLEN];
     size_t len;
-    int used;
+    int used = 0;
 
     if (own == 0 || route_lookup(source, peer, &used) != 0)
         return;

@@ -49,7 +49,7 @@ static int expand(const char *pattern, char *out, size_t cap)
         }
         if (n + strlen(piece) >= cap)
             return -ENAMETOOLONG;
-        strcpy(out + n, piece);
+        memcpy(out + n, piece, strlen(piece) + 1);
         n += strlen(piece);
     }
     return n > 0 ? 0 : -ENOENT;

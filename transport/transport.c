@@ -2,12 +2,12 @@
  * request. */
 #include "transport.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <arpa/inet.h>
 
 #include "clock.h"
 #include "conn.h"
@@ -75,8 +75,8 @@ void device_progress(struct device *d, uint64_t now_ns, uint64_t interval_ns)
 {
     uint64_t due = atomic_load_explicit(&d->next_progress_ns, memory_order_relaxed);
 
-    if (now_ns >= due && atomic_compare_exchange_strong(&d->next_progress_ns, &due,
-                                                        now_ns + interval_ns))
+    if (now_ns >= due &&
+        atomic_compare_exchange_strong(&d->next_progress_ns, &due, now_ns + interval_ns))
         d->ops->nic_progress(d->wn);
 }
 
@@ -87,10 +87,10 @@ struct device *device_by_addr(struct holmes_transport *t, const struct holmes_ad
     for (int i = 0; i < t->ndevices; i++) {
         for (int a = 0; a < t->devices[i].nic.naddrs; a++) {
             const struct holmes_addr *own = &t->devices[i].nic.addrs[a];
-            const void *x = len == 4 ? (const void *)&own->in.sin_addr
-                                     : (const void *)&own->in6.sin6_addr;
-            const void *y = len == 4 ? (const void *)&addr->in.sin_addr
-                                     : (const void *)&addr->in6.sin6_addr;
+            const void *x =
+                len == 4 ? (const void *)&own->in.sin_addr : (const void *)&own->in6.sin6_addr;
+            const void *y =
+                len == 4 ? (const void *)&addr->in.sin_addr : (const void *)&addr->in6.sin6_addr;
 
             if (own->sa.sa_family == addr->sa.sa_family && memcmp(x, y, len) == 0)
                 return &t->devices[i];
@@ -174,8 +174,7 @@ static void listen_free(struct holmes_listen *l)
 {
     holmes_list_remove(&l->link);
     listener_forget(&l->t->listener, l);
-    holmes_list_each (a, tmp, &l->arrivals, struct arrival, link)
-        arrival_free(a);
+    holmes_list_each(a, tmp, &l->arrivals, struct arrival, link) arrival_free(a);
     free(l);
 }
 
@@ -186,11 +185,9 @@ void holmes_transport_destroy(struct holmes_transport *t)
     if (!t)
         return;
     pthread_mutex_lock(&t->lock);
-    holmes_list_each (l, tmp, &t->listens, struct holmes_listen, link)
-        listen_free(l);
+    holmes_list_each(l, tmp, &t->listens, struct holmes_listen, link) listen_free(l);
     pthread_mutex_unlock(&t->lock);
-    holmes_list_each (c, tmp2, &t->conns, struct holmes_conn, link)
-        holmes_conn_close(c);
+    holmes_list_each(c, tmp2, &t->conns, struct holmes_conn, link) holmes_conn_close(c);
     listener_close(&t->listener);
     for (int i = 0; i < t->ndevices; i++)
         device_close(&t->devices[i]);
@@ -209,11 +206,13 @@ void holmes_transport_reap(struct holmes_transport *t, const void *owner)
     do {
         found = NULL;
         pthread_mutex_lock(&t->lock);
-        holmes_list_each (l, tmp, &t->listens, struct holmes_listen, link) {
+        holmes_list_each(l, tmp, &t->listens, struct holmes_listen, link)
+        {
             if (l->owner == owner)
                 listen_free(l); /* its half-made connection is in the list below */
         }
-        holmes_list_each (c, tmp2, &t->conns, struct holmes_conn, link) {
+        holmes_list_each(c, tmp2, &t->conns, struct holmes_conn, link)
+        {
             if (c->owner == owner && !c->taken && !found)
                 found = c;
         }
@@ -251,14 +250,17 @@ static int advertised_addrs(const char *list, uint16_t port, struct proto_handle
         else if (inet_pton(AF_INET6, one, &in6.sin6_addr) == 1)
             sa = (const struct sockaddr *)&in6;
         if (!sa || n == PROTO_ADDRS) {
-            holmes_warn(NET, "HOLMES_ADVERTISE=\"%s\": %s \"%s\"; one to three IP addresses are "
-                        "right", list, sa ? "too many addresses at" : "not an IP address:", one);
+            holmes_warn(NET,
+                        "HOLMES_ADVERTISE=\"%s\": %s \"%s\"; one to three IP addresses are "
+                        "right",
+                        list, sa ? "too many addresses at" : "not an IP address:", one);
             return -EINVAL;
         }
         proto_addr_encode(sa, port, &h->addrs[n++]);
     }
     if (n == 0)
-        holmes_warn(NET, "HOLMES_ADVERTISE=\"%s\" has no address; one to three IP addresses are right",
+        holmes_warn(NET,
+                    "HOLMES_ADVERTISE=\"%s\" has no address; one to three IP addresses are right",
                     list);
     return n > 0 ? 0 : -EINVAL;
 }
@@ -365,7 +367,8 @@ static struct holmes_conn *connecting(struct holmes_transport *t, uint64_t id)
     struct holmes_conn *found = NULL;
 
     pthread_mutex_lock(&t->lock);
-    holmes_list_each (c, tmp, &t->conns, struct holmes_conn, link) {
+    holmes_list_each(c, tmp, &t->conns, struct holmes_conn, link)
+    {
         if (c->id == id && c->sending && !c->taken)
             found = c;
     }

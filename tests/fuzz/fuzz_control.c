@@ -69,8 +69,12 @@ static void fake_progress(struct wire_nic *wn)
 }
 
 static const struct wire_ops fake = {
-    .name = "fake", .cq_poll = fake_poll, .lane_post = fake_post, .lane_poll = fake_lane_poll,
-    .lane_close = fake_lane_close, .nic_progress = fake_progress,
+    .name = "fake",
+    .cq_poll = fake_poll,
+    .lane_post = fake_post,
+    .lane_poll = fake_lane_poll,
+    .lane_close = fake_lane_close,
+    .nic_progress = fake_progress,
 };
 
 static void no_log(void *ctx, enum holmes_log_level level, enum holmes_log_subsys subsys,
@@ -94,10 +98,13 @@ static void plausible_slot(struct holmes_conn *c)
     uint64_t seq = c->q.next_seq + take(1) % 3;
     struct proto_cts *slot = &c->send_control->cts[proto_slot(seq)];
 
-    *slot = (struct proto_cts){.addr = take(4), .size = take(2), .tag = 1,
+    *slot = (struct proto_cts){.addr = take(4),
+                               .size = take(2),
+                               .tag = 1,
                                .group_index = (uint16_t)(take(1) % 9),
                                .group_count = (uint16_t)(take(1) % 10),
-                               .acked = take(1) % 8, .seq = seq};
+                               .acked = take(1) % 8,
+                               .seq = seq};
 }
 
 static void run(bool sending, uint8_t *buf, size_t buf_len)
@@ -106,8 +113,8 @@ static void run(bool sending, uint8_t *buf, size_t buf_len)
     struct device dev = {.t = &t, .ops = &fake, .limits = {.max_write = 1000, .inline_max = 64}};
     struct holmes_mr mr = {.addr = (uintptr_t)buf, .len = buf_len};
     struct holmes_conn *c = calloc(1, sizeof *c);
-    size_t control_len = sending ? sizeof(struct proto_send_control)
-                                 : sizeof(struct proto_recv_control);
+    size_t control_len =
+        sending ? sizeof(struct proto_send_control) : sizeof(struct proto_recv_control);
     struct holmes_request *out[64];
     int nout = 0;
 

@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     memcpy(&h, data, size < sizeof h ? size : sizeof h);
     if (proto_handle_check(&h, why, sizeof why) == 0 && size < 16)
-        __builtin_trap(); /* too little to be a handle */
+        __builtin_trap();  /* too little to be a handle */
     proto_handle_seal(&h); /* past the checksum, so that the fields are reached */
     if (proto_handle_check(&h, why, sizeof why) != 0)
         __builtin_trap();

@@ -10,7 +10,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct holmes_netif ifs[3] = {
         {.name = "eth0", .flags = IFF_UP | IFF_RUNNING, .arp_type = 1, .naddrs = 1},
-        {.name = "eth0.7", .flags = IFF_UP | IFF_RUNNING, .arp_type = 1, .naddrs = 1,
+        {.name = "eth0.7",
+         .flags = IFF_UP | IFF_RUNNING,
+         .arp_type = 1,
+         .naddrs = 1,
          .kind = HOLMES_NETIF_VLAN},
         {.name = "lo", .flags = IFF_UP | IFF_RUNNING, .kind = HOLMES_NETIF_LOOPBACK, .naddrs = 1},
     };

@@ -13,8 +13,8 @@
 
 struct holmes_nic link_nic(const char *ip)
 {
-    struct holmes_nic nic = {.name = "lo", .ifname = "lo", .speed_mbps = 10000, .numa_node = -1,
-                             .naddrs = 1};
+    struct holmes_nic nic = {
+        .name = "lo", .ifname = "lo", .speed_mbps = 10000, .numa_node = -1, .naddrs = 1};
 
     nic.addrs[0].in.sin_family = AF_INET;
     nic.addrs[0].prefix_len = 8;

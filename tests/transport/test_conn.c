@@ -196,8 +196,8 @@ Test(conn, one_byte_at_a_time_is_a_peer_too)
     struct {
         struct proto_frame f;
         struct proto_hello hello;
-    } __attribute__((packed)) bytes = {
-        .f = {PROTO_FRAME_MAGIC, PROTO_VERSION, PROTO_HELLO, sizeof(struct proto_hello)}};
+    } __attribute__((packed))
+    bytes = {.f = {PROTO_FRAME_MAGIC, PROTO_VERSION, PROTO_HELLO, sizeof(struct proto_hello)}};
     struct proto_welcome welcome;
     int fd;
 
@@ -766,8 +766,8 @@ static int streams_to(const char *ip)
     return n;
 }
 
-/* Behind a gateway: the peer reaches the host, handshake and lanes, under an address that is none of
- * its NICs'. */
+/* Behind a gateway: the peer reaches the host, handshake and lanes, under an address that is none
+ * of its NICs'. */
 Test(conn, advertised_address_carries_handshake_and_lanes)
 {
     struct holmes_nic nic = link_nic("127.0.0.1");

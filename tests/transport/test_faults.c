@@ -1,13 +1,13 @@
-/* The message protocol on a wire that fails on cue: nothing is lost while the wire merely hesitates,
- * and everything ends in bounded time when it breaks. */
+/* The message protocol on a wire that fails on cue: nothing is lost while the wire merely
+ * hesitates, and everything ends in bounded time when it breaks. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "clock.h"
-#include "link.h"
 #include "fault_driver.h"
+#include "link.h"
 
 #define BIG (1u << 20)
 

@@ -125,7 +125,8 @@ static void hosts_open(struct two_hosts *h, const char *subnet0, const char *sub
         cr_assert_eq(write(up[1], "u", 1), 1);
         cr_assert_eq(read(down[0], &byte, 1), 1); /* the interfaces are here now */
         sh("ip link set lo up && ip addr add %s/24 dev y0 && ip link set y0 up && "
-           "ip addr add %s/24 dev y1 && ip link set y1 up", ip0, ip1);
+           "ip addr add %s/24 dev y1 && ip link set y1 up",
+           ip0, ip1);
         cr_assert_eq(write(up[1], "u", 1), 1);
         child_host(down[0], up[1], ip0, ip1);
         _exit(0);

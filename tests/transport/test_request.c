@@ -1,8 +1,8 @@
 /* Message semantics over the real wire. */
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "link.h"
@@ -32,8 +32,8 @@ static void one_message(struct link *l, size_t len, size_t room)
 
 static void all_sizes(const char *lanes)
 {
-    static const size_t sizes[] = {0,     1,      7,       8,       127,     128,
-                                   129,   4096,   65535,   65536,   131071,  262145,
+    static const size_t sizes[] = {0,      1,      7,       8,       127,     128,
+                                   129,    4096,   65535,   65536,   131071,  262145,
                                    524287, 524288, 1048576, 1048577, 4915200, (16 << 20) + 3};
     struct link l;
 

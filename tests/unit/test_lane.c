@@ -28,9 +28,8 @@ static void check(size_t len, int nlanes, int first, size_t min_part)
 
 Test(lane, split_covers_message_exactly)
 {
-    static const size_t around[] = {0,      1,      127,        128,     129,     4096,
-                                    65536,  131072, 576000,     614400,  1048576, 4915200,
-                                    1u << 30};
+    static const size_t around[] = {0,      1,      127,    128,     129,     4096,    65536,
+                                    131072, 576000, 614400, 1048576, 4915200, 1u << 30};
 
     for (size_t a = 0; a < sizeof around / sizeof *around; a++) {
         for (size_t len = around[a] > 2 ? around[a] - 2 : 0; len <= around[a] + 2; len++) {

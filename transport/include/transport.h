@@ -18,10 +18,10 @@
 
 #include "nic.h"
 
-#define HOLMES_HANDLE_SIZE 128 /* bytes: NCCL_NET_HANDLE_MAXSIZE */
-#define HOLMES_MAX_REQUESTS 32 /* receive groups outstanding per connection */
-#define HOLMES_MAX_GROUP 8     /* buffers in one grouped receive */
-#define HOLMES_MAX_LANES 8
+#define HOLMES_HANDLE_SIZE  128 /* bytes: NCCL_NET_HANDLE_MAXSIZE */
+#define HOLMES_MAX_REQUESTS 32  /* receive groups outstanding per connection */
+#define HOLMES_MAX_GROUP    8   /* buffers in one grouped receive */
+#define HOLMES_MAX_LANES    8
 
 struct holmes_transport;
 struct holmes_listen;
@@ -33,7 +33,8 @@ struct holmes_mr;
  * HOLMES_* value, -ELIBACC when no wire's library can be opened, -EADDRINUSE when
  * HOLMES_PORT_RANGE is exhausted, each after one log line that says so. Several transports may
  * exist in a process. */
-int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct holmes_transport **out);
+int holmes_transport_create(const struct holmes_nic *nics, int nnics,
+                            struct holmes_transport **out);
 
 /* Closes whatever is left open, writes HOLMES_STATS, frees all. NULL is fine. No other call may be
  * running. */
@@ -89,10 +90,10 @@ int holmes_test(struct holmes_request *r, bool *done, size_t *lens);
 
 /* What a connection did; a snapshot. */
 struct holmes_conn_stats {
-    uint64_t id;             /* unique in the process */
-    bool sending;            /* connected (true) or accepted */
+    uint64_t id;              /* unique in the process */
+    bool sending;             /* connected (true) or accepted */
     char local[64], peer[64]; /* "eth0 10.0.0.1" and peer's address */
-    char wire[16];           /* "tcp" */
+    char wire[16];            /* "tcp" */
     char reason[64];
     int lanes;
     uint64_t messages, bytes; /* completed payload */
