@@ -51,7 +51,8 @@ enum holmes_env_type {
       "NCCL's root address; a hint for the interface")                                             \
     X(NCCL_DEBUG, "NCCL_DEBUG", STRING, NULL, 0, 0, NULL,                                          \
       "NCCL's log level; lines of single messages are written at TRACE only")                      \
-    X(NCCL_IB_DISABLE, "NCCL_IB_DISABLE", INT, "0", 0, 1, NULL, "1: no RDMA")
+    X(NCCL_IB_DISABLE, "NCCL_IB_DISABLE", INT, "0", 0, 1, NULL,                                    \
+      "1: no RDMA; no effect yet, since this release has none")
 
 enum holmes_env_id {
 #define X(id, name, type, dflt, min, max, choices, help) HOLMES_ENV_##id,

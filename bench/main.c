@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "env.h"
 #include "log.h"
 #include "report.h"
 #include "session.h"
@@ -153,10 +154,15 @@ int main(int argc, char **argv)
 {
     struct holmes_bench_options options;
     struct holmes_results *r;
+    enum holmes_log_level level;
     char why[512];
     int status = EXIT_USAGE;
 
     argp_err_exit_status = EXIT_USAGE;
+    if (holmes_env_check(why, sizeof why) != 0)
+        return complain(EXIT_USAGE, why);
+    if (holmes_log_level_parse(holmes_env_string(HOLMES_ENV_LOG), &level) == 0)
+        holmes_log_set_level(level);
     if (holmes_bench_options_parse(argc, argv, &options, why, sizeof why) != 0)
         return complain(EXIT_USAGE, why);
     struct output outputs[] = {

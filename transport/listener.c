@@ -17,7 +17,6 @@
 #define PENDINGS_MAX   256
 #define HANDSHAKE_MS   10000 /* a peer that dialled has this long to prove itself */
 #define EVICT_AFTER_MS 500   /* when the table is full, silence this long loses its place */
-#define EMFILE_WARN_MS 5000
 
 struct pending {
     struct holmes_list link;

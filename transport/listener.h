@@ -15,7 +15,6 @@ struct listener {
     uint16_t port;
     struct holmes_list pendings; /* struct pending.link: not yet proven */
     int npendings;
-    uint64_t next_warning_ns;
 };
 
 /* A peer that proved itself and waits for accept. */

@@ -79,9 +79,8 @@ static void write_conn(FILE *f, const struct holmes_conn_stats *c)
     write_string(f, "peer", c->peer);
     write_string(f, "wire", c->wire);
     write_string(f, "reason", c->reason);
-    fprintf(f, "\"lanes\":%d,\"messages\":%llu,\"bytes\":%llu,\"retries\":%llu}", c->lanes,
-            (unsigned long long)c->messages, (unsigned long long)c->bytes,
-            (unsigned long long)c->retries);
+    fprintf(f, "\"lanes\":%d,\"messages\":%llu,\"bytes\":%llu}", c->lanes,
+            (unsigned long long)c->messages, (unsigned long long)c->bytes);
 }
 
 int stats_write(const struct stats *s, const char *pattern)

@@ -97,7 +97,6 @@ struct holmes_conn_stats {
     char reason[64];
     int lanes;
     uint64_t messages, bytes; /* completed payload */
-    uint64_t retries;
 };
 void holmes_conn_get_stats(struct holmes_conn *c, struct holmes_conn_stats *out);
 
