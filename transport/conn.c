@@ -98,7 +98,7 @@ static int local_open(struct holmes_conn *c, int nlanes, struct proto_info *info
     for (int i = 0; rc == 0 && i < nlanes; i++) {
         size_t len = 0;
 
-        rc = c->ops->lane_create(c->dev->wn, c->cq, c->sending ? WIRE_CONNECT : WIRE_ACCEPT,
+        rc = c->ops->lane_create(c->dev->wn, c->cq, c->sending ? WIRE_CONNECT : WIRE_ACCEPT, NULL,
                                  info->lanes[i].bytes, &len, &c->lanes[i]);
         info->lanes[i].len = (uint16_t)len;
         c->nlanes = i + 1;

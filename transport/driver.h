@@ -17,12 +17,15 @@
 #ifndef HOLMES_DRIVER_H
 #define HOLMES_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "nic.h"
 
 #define HOLMES_LANE_BLOB_MAX 96 /* bytes */
+
+/* NICs with an RDMA port go to a wire with `rdma`, all others to one without. */
 
 struct wire_nic;
 struct wire_cq;
@@ -56,8 +59,9 @@ struct wire_event {
 #define WIRE_NO_IMM   0u
 #define WIRE_WITH_IMM 1u /* deliver `imm` to the peer's cq after the bytes */
 #define WIRE_INLINE                                                                                \
-    2u /* bytes are copied before post returns; no completion; len <= inline_max;                  \
-          `mr` is not used */
+    2u                /* bytes are copied before post returns; no completion; len <= inline_max;   \
+                         `mr` is not used */
+#define WIRE_QUIET 4u /* no WIRE_WRITE_DONE: that of a later write of the same lane covers it */
 
 struct wire_write {
     const void *buf;
@@ -67,16 +71,28 @@ struct wire_write {
     uint64_t remote_key;
     uint32_t imm;
     unsigned flags;
-    void *context; /* of the WIRE_WRITE_DONE; ignored with WIRE_INLINE */
+    void *context; /* of the WIRE_WRITE_DONE; ignored with WIRE_INLINE and WIRE_QUIET */
 };
 
 struct wire_limits {
     size_t max_write;  /* bytes in one write */
     size_t inline_max; /* bytes of a WIRE_INLINE write; at least 64 */
+    bool delivers;     /* WIRE_WRITE_DONE says that the bytes are in the peer's memory, and its
+                          immediate in the peer's hands, whatever happens next */
+};
+
+/* How a lane is to be raised, agreed by both ends before. NULL: all zero. */
+struct wire_lane_params {
+    uint8_t gid_index; /* own GID to use; not used on InfiniBand without GRH, nor on tcp */
+    uint16_t mtu; /* path MTU in bytes; 0: the port's own, and the smaller of both ends counts */
+    bool probe;   /* short timers: an unreachable peer is known after some 100 ms */
+    bool flush;   /* lane_flush will be asked for */
+    int traffic_class; /* of the communicator; -1: none was given */
 };
 
 struct wire_ops {
     const char *name; /* "tcp", "verbs" */
+    bool rdma;        /* serves the RDMA ports among the NICs; else the rest of them */
 
     /* Opens the library behind the wire, once; later calls return the first result. On failure a
      * sentence goes to `why`. Changes no signal disposition of the process. */
@@ -93,7 +109,13 @@ struct wire_ops {
      * every poll of a connect, to be rate-limited in the data path. */
     void (*nic_progress)(struct wire_nic *wn);
 
+    /* Host memory, or GPU memory where nic->rdma.cuda. */
     int (*mr_reg)(struct wire_nic *wn, void *addr, size_t len, struct wire_mr *out);
+    /* Optional: `len` bytes at `offset` of a dma-buf, which the peer and lane_post address by
+     * `addr`, their GPU address. -EOPNOTSUPP where kernel or device cannot. The descriptor is not
+     * needed afterwards. fd -1 asks whether it can: -EOPNOTSUPP, or anything else. */
+    int (*mr_reg_dmabuf)(struct wire_nic *wn, void *addr, size_t len, uint64_t offset, int fd,
+                         struct wire_mr *out);
     void (*mr_dereg)(struct wire_nic *wn, struct wire_mr *mr);
 
     int (*cq_open)(struct wire_nic *wn, struct wire_cq **out);
@@ -103,8 +125,9 @@ struct wire_ops {
     int (*cq_poll)(struct wire_cq *cq, struct wire_event *events, int max);
 
     /* `blob` has HOLMES_LANE_BLOB_MAX bytes. */
-    int (*lane_create)(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role, void *blob,
-                       size_t *blob_len, struct wire_lane **out);
+    int (*lane_create)(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,
+                       const struct wire_lane_params *params, void *blob, size_t *blob_len,
+                       struct wire_lane **out);
     int (*lane_connect)(struct wire_lane *lane, const void *blob, size_t blob_len);
     /* Optional, before lane_connect on the connecting end: the address at which the peer's host
      * proved itself. A blob with an unspecified address means this one: its NIC was opened with an
@@ -115,6 +138,10 @@ struct wire_ops {
     int (*lane_poll)(struct wire_lane *lane);
     /* -EAGAIN: no room now, nothing was posted. */
     int (*lane_post)(struct wire_lane *lane, const struct wire_write *w);
+    /* Optional: makes what arrived in GPU memory at `buf` visible to the GPU, by reading it back
+     * through the NIC. Reported as WIRE_WRITE_DONE. The lane was created with `flush`. */
+    int (*lane_flush)(struct wire_lane *lane, const void *buf, const struct wire_mr *mr,
+                      void *context);
     /* Afterwards nothing of this lane lands and none of its contexts is reported any more. NULL is
      * fine. */
     void (*lane_close)(struct wire_lane *lane);
@@ -122,6 +149,8 @@ struct wire_ops {
 
 /* libfabric, provider tcp. */
 extern const struct wire_ops holmes_wire_ofi;
+/* libibverbs, reliable connections. */
+extern const struct wire_ops holmes_wire_verbs;
 
 /* The wires of this build in order of preference, NULL-terminated. Tests put a wrapper in front
  * with holmes_wires_override(NULL restores). */

@@ -177,14 +177,15 @@ static int fault_cq_poll(struct wire_cq *cq, struct wire_event *events, int max)
 }
 
 static int fault_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,
-                             void *blob, size_t *blob_len, struct wire_lane **out)
+                             const struct wire_lane_params *params, void *blob, size_t *blob_len,
+                             struct wire_lane **out)
 {
     struct wire_lane *lane = calloc(1, sizeof *lane), *inner;
     int rc;
 
     if (!lane)
         return -ENOMEM;
-    rc = under->lane_create(wn, cq->under, role, blob, blob_len, &inner);
+    rc = under->lane_create(wn, cq->under, role, params, blob, blob_len, &inner);
     if (rc != 0) {
         free(lane);
         return rc;
@@ -257,7 +258,7 @@ static int fault_lane_post(struct wire_lane *lane, const struct wire_write *w)
     }
     if (cue(&plan->fail_post))
         return plan->fail_post_error;
-    if (!(w->flags & WIRE_INLINE)) {
+    if (!(w->flags & (WIRE_INLINE | WIRE_QUIET))) {
         op = op_make(lane, w->context);
         if (!op)
             return -ENOMEM;
@@ -273,6 +274,35 @@ static int fault_lane_post(struct wire_lane *lane, const struct wire_write *w)
     if (cue(&plan->drop_lane_post))
         fault_driver_drop(lane);
     return 0;
+}
+
+static int fault_lane_flush(struct wire_lane *lane, const void *buf, const struct wire_mr *mr,
+                            void *context)
+{
+    struct fault_op *op;
+    int rc;
+
+    if (!lane->under)
+        return -ECONNRESET;
+    if (!under->lane_flush)
+        return -EOPNOTSUPP;
+    op = op_make(lane, context);
+    if (!op)
+        return -ENOMEM;
+    rc = under->lane_flush(lane->under, buf, mr, op);
+    if (rc != 0)
+        op_free(op);
+    return rc;
+}
+
+static int fault_mr_reg_dmabuf(struct wire_nic *wn, void *addr, size_t len, uint64_t offset, int fd,
+                               struct wire_mr *out)
+{
+    if (plan->mr_reg_error != 0)
+        return plan->mr_reg_error;
+    plan->mr_regs++;
+    return under->mr_reg_dmabuf ? under->mr_reg_dmabuf(wn, addr, len, offset, fd, out)
+                                : -EOPNOTSUPP;
 }
 
 static void fault_lane_close(struct wire_lane *lane)
@@ -304,6 +334,7 @@ static struct wire_ops fault_ops = {
     .nic_limits = fault_nic_limits,
     .nic_progress = fault_nic_progress,
     .mr_reg = fault_mr_reg,
+    .mr_reg_dmabuf = fault_mr_reg_dmabuf,
     .mr_dereg = fault_mr_dereg,
     .cq_open = fault_cq_open,
     .cq_close = fault_cq_close,
@@ -313,6 +344,7 @@ static struct wire_ops fault_ops = {
     .lane_via = fault_lane_via,
     .lane_poll = fault_lane_poll,
     .lane_post = fault_lane_post,
+    .lane_flush = fault_lane_flush,
     .lane_close = fault_lane_close,
 };
 
@@ -321,5 +353,6 @@ const struct wire_ops *fault_driver(const struct wire_ops *wrapped, struct fault
     under = wrapped;
     plan = p;
     fault_ops.name = wrapped->name; /* the protocol logs and compares it */
+    fault_ops.rdma = wrapped->rdma;
     return &fault_ops;
 }

@@ -37,7 +37,7 @@ static struct half half_make(struct wire_end *e, enum wire_role role)
 {
     struct half h = {0};
 
-    cr_assert_eq(wire->lane_create(e->wn, e->cq, role, h.blob, &h.len, &h.lane), 0);
+    cr_assert_eq(wire->lane_create(e->wn, e->cq, role, NULL, h.blob, &h.len, &h.lane), 0);
     return h;
 }
 
@@ -611,7 +611,7 @@ static int open_everything(const struct half *accepting)
     if (rc == 0)
         rc = wire->cq_open(wn, &cq);
     if (rc == 0)
-        rc = wire->lane_create(wn, cq, WIRE_CONNECT, blob, &len, &lane);
+        rc = wire->lane_create(wn, cq, WIRE_CONNECT, NULL, blob, &len, &lane);
     if (rc == 0)
         rc = wire->lane_connect(lane, accepting->blob, accepting->len);
     wire->lane_close(lane);

@@ -63,12 +63,12 @@ void pair_raise(struct wire_pair *p)
     int i = p->from.nlanes;
 
     cr_assert_lt(i, PAIR_LANES_MAX);
-    cr_assert_eq(p->from.ops->lane_create(p->from.wn, p->from.cq, WIRE_CONNECT, from_blob,
+    cr_assert_eq(p->from.ops->lane_create(p->from.wn, p->from.cq, WIRE_CONNECT, NULL, from_blob,
                                           &from_len, &p->from.lanes[i]),
                  0);
-    cr_assert_eq(
-        p->to.ops->lane_create(p->to.wn, p->to.cq, WIRE_ACCEPT, to_blob, &to_len, &p->to.lanes[i]),
-        0);
+    cr_assert_eq(p->to.ops->lane_create(p->to.wn, p->to.cq, WIRE_ACCEPT, NULL, to_blob, &to_len,
+                                        &p->to.lanes[i]),
+                 0);
     p->from.nlanes = p->to.nlanes = i + 1;
     cr_assert_eq(p->from.ops->lane_connect(p->from.lanes[i], to_blob, to_len), 0);
     cr_assert_eq(p->to.ops->lane_connect(p->to.lanes[i], from_blob, from_len), 0);

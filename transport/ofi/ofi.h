@@ -95,7 +95,8 @@ struct wire_nic {
 struct ofi_op {
     struct wire_lane *lane; /* NULL: free, or its lane is closed */
     void *context;          /* of the caller */
-    bool inlined;           /* stands for all inline writes of its lane; never free again */
+    bool silent;            /* stands for all writes of its lane that are not reported; never free
+                               again */
     struct ofi_op *next;    /* free list */
 };
 
@@ -121,7 +122,7 @@ struct wire_lane {
     struct holmes_addr via;   /* connecting: see wire_ops.lane_via; family 0 until told */
     uint64_t secret;          /* accepting; 0 once quoted */
     atomic_int status;        /* -EAGAIN rising, 0 up, else the first error */
-    struct ofi_op *inline_op; /* names this lane when an inline write fails */
+    struct ofi_op *silent_op; /* names this lane when a write fails that is not reported */
 };
 
 static inline bool holmes_ofi_is_unspecified(const struct holmes_addr *a)
@@ -147,7 +148,7 @@ int holmes_ofi_listener_fd(struct wire_nic *wn);
 
 /* ofi_data.c. A lane that closes leaves its ops in the cq without a lane; their events are dropped.
  * op_get returns NULL when out of memory. */
-struct ofi_op *holmes_ofi_op_get(struct wire_lane *lane, void *context, bool inlined);
+struct ofi_op *holmes_ofi_op_get(struct wire_lane *lane, void *context, bool silent);
 void holmes_ofi_ops_orphan(struct wire_lane *lane);
 
 /* ofi_err.c: a libfabric result (0, -errno or -FI_E*) as 0 or a negative errno. */
@@ -164,8 +165,9 @@ void holmes_ofi_nic_limits(const struct wire_nic *wn, struct wire_limits *out);
 int holmes_ofi_mr_reg(struct wire_nic *wn, void *addr, size_t len, struct wire_mr *out);
 void holmes_ofi_mr_dereg(struct wire_nic *wn, struct wire_mr *mr);
 void holmes_ofi_nic_progress(struct wire_nic *wn);
-int holmes_ofi_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role, void *blob,
-                           size_t *blob_len, struct wire_lane **out);
+int holmes_ofi_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,
+                           const struct wire_lane_params *params, void *blob, size_t *blob_len,
+                           struct wire_lane **out);
 void holmes_ofi_lane_via(struct wire_lane *lane, const struct holmes_addr *peer);
 int holmes_ofi_lane_connect(struct wire_lane *lane, const void *blob, size_t blob_len);
 int holmes_ofi_lane_poll(struct wire_lane *lane);

@@ -65,7 +65,7 @@ static int ops_grow(struct wire_cq *cq)
     return 0;
 }
 
-struct ofi_op *holmes_ofi_op_get(struct wire_lane *lane, void *context, bool inlined)
+struct ofi_op *holmes_ofi_op_get(struct wire_lane *lane, void *context, bool silent)
 {
     struct wire_cq *cq = lane->cq;
     struct ofi_op *op;
@@ -76,7 +76,7 @@ struct ofi_op *holmes_ofi_op_get(struct wire_lane *lane, void *context, bool inl
     cq->free_ops = op->next;
     op->lane = lane;
     op->context = context;
-    op->inlined = inlined;
+    op->silent = silent;
     return op;
 }
 
@@ -100,9 +100,9 @@ int holmes_ofi_lane_post(struct wire_lane *lane, const struct wire_write *w)
         .rma_iov_count = w->len > 0, /* else the key would have to be valid for no byte at all */
         .data = w->imm,
     };
-    bool inlined = w->flags & WIRE_INLINE;
-    uint64_t flags = inlined ? FI_INJECT : FI_COMPLETION;
-    struct ofi_op *op = lane->inline_op;
+    bool inlined = w->flags & WIRE_INLINE, silent = inlined || w->flags & WIRE_QUIET;
+    uint64_t flags = inlined ? FI_INJECT : silent ? 0 : FI_COMPLETION;
+    struct ofi_op *op = lane->silent_op;
     ssize_t rc = holmes_ofi_lane_poll(lane);
 
     if (rc != 0)
@@ -112,7 +112,7 @@ int holmes_ofi_lane_post(struct wire_lane *lane, const struct wire_write *w)
         return -EINVAL;
     if (w->flags & WIRE_WITH_IMM)
         flags |= FI_REMOTE_CQ_DATA;
-    if (!inlined) {
+    if (!silent) {
         op = holmes_ofi_op_get(lane, w->context, false);
         if (!op)
             return -ENOMEM;
@@ -120,7 +120,7 @@ int holmes_ofi_lane_post(struct wire_lane *lane, const struct wire_write *w)
     msg.context = op;
     rc = fi_writemsg(lane->ep, &msg, flags);
     if (rc != 0) {
-        if (!inlined)
+        if (!silent)
             op_put(lane->cq, op);
         return holmes_ofi_errno(rc);
     }
@@ -132,7 +132,7 @@ static struct wire_lane *op_return(struct wire_cq *cq, struct ofi_op *op)
 {
     struct wire_lane *lane = op->lane;
 
-    if (!op->inlined)
+    if (!op->silent)
         op_put(cq, op);
     return lane;
 }

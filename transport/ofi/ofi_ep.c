@@ -40,8 +40,9 @@ static int secret_make(uint64_t *out)
     return 0;
 }
 
-int holmes_ofi_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role, void *blob,
-                           size_t *blob_len, struct wire_lane **out)
+int holmes_ofi_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,
+                           const struct wire_lane_params *params, void *blob, size_t *blob_len,
+                           struct wire_lane **out)
 {
     struct ofi_blob b = {.role = role, .addr = wn->listen};
     struct wire_lane *lane = calloc(1, sizeof *lane);
@@ -56,8 +57,8 @@ int holmes_ofi_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_ro
     if (role == WIRE_ACCEPT)
         rc = secret_make(&lane->secret);
     if (rc == 0) {
-        lane->inline_op = holmes_ofi_op_get(lane, NULL, true);
-        rc = lane->inline_op ? 0 : -ENOMEM;
+        lane->silent_op = holmes_ofi_op_get(lane, NULL, true);
+        rc = lane->silent_op ? 0 : -ENOMEM;
     }
     if (rc != 0) {
         free(lane);
