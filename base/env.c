@@ -19,7 +19,8 @@ extern char **environ;
 
 static bool is_ours(const char *name)
 {
-    return strncmp(name, "HOLMES_", 7) == 0;
+    /* HOLMES_TEST_* tells the test suite what to test on. */
+    return strncmp(name, "HOLMES_", 7) == 0 && strncmp(name, "HOLMES_TEST_", 12) != 0;
 }
 
 static int parse_int(const char *text, int64_t *out)

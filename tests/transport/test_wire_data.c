@@ -1,4 +1,4 @@
-/* Moving bytes over a wire, both ends in one process on 127.0.0.1. What is said about memory is
+/* Moving bytes over a wire, both ends in one process. What is said about memory is
  * checked only after the immediate that follows the bytes, as the protocol does. Each case runs
  * over the wire itself and through the fault driver with an empty plan. */
 #include <criterion/criterion.h>
@@ -14,15 +14,15 @@
 
 #define OVER_BOTH(claim)                                                                           \
     static void claim(const struct wire_ops *wire);                                                \
-    Test(wire_ofi, claim)                                                                          \
+    Test(wire_data, claim)                                                                         \
     {                                                                                              \
-        claim(&holmes_wire_ofi);                                                                   \
+        claim(test_nics()->ops);                                                                   \
     }                                                                                              \
     Test(wire_fault, claim)                                                                        \
     {                                                                                              \
         struct fault_plan plan = {0};                                                              \
                                                                                                    \
-        claim(fault_driver(&holmes_wire_ofi, &plan));                                              \
+        claim(fault_driver(test_nics()->ops, &plan));                                              \
         cr_assert_gt(plan.polls, 0, "the fault driver was not in between");                        \
     }                                                                                              \
     static void claim(const struct wire_ops *wire)
@@ -59,7 +59,7 @@ OVER_BOTH(limits_carry_the_protocol)
     pair_open(&p, wire, 0);
     wire->nic_limits(p.from.wn, &limits);
     cr_assert_geq(limits.inline_max, 64u);
-    cr_assert_geq(limits.max_write, (size_t)64 << 20);
+    cr_assert_geq(limits.max_write, (size_t)1 << 20);
     end_drive(&p.from);
     pair_close(&p);
 }
@@ -122,7 +122,7 @@ OVER_BOTH(writes_of_every_size_land_intact)
 
     pair_open(&p, wire, 1);
     wire->nic_limits(p.from.wn, &limits);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= limits.max_write; i++)
         move_bytes(&p, sizes[i], 0);
     for (size_t len = 1; len <= limits.inline_max; len++)
         move_bytes(&p, len, WIRE_INLINE);

@@ -11,26 +11,23 @@
 
 #include "clock.h"
 
-struct holmes_nic loopback_nic(void)
+void end_open(struct wire_end *e, const struct wire_ops *ops, const struct holmes_nic *nic)
 {
-    struct holmes_nic nic = {.name = "lo", .ifname = "lo", .numa_node = -1, .naddrs = 1};
-
-    nic.addrs[0].in.sin_family = AF_INET;
-    nic.addrs[0].in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    nic.addrs[0].prefix_len = 8;
-    return nic;
-}
-
-void end_open(struct wire_end *e, const struct wire_ops *ops)
-{
-    struct holmes_nic nic = loopback_nic();
     char why[512] = "";
 
     memset(e, 0, sizeof *e);
     e->ops = ops;
     cr_assert_eq(ops->load(why, sizeof why), 0, "%s", why);
-    cr_assert_eq(ops->nic_open(&nic, 0, 0, &e->wn), 0);
+    cr_assert_eq(ops->nic_open(nic, 0, 0, &e->wn), 0);
     cr_assert_eq(ops->cq_open(e->wn, &e->cq), 0);
+}
+
+struct half half_make(struct wire_end *e, enum wire_role role)
+{
+    struct half h = {0};
+
+    cr_assert_eq(e->ops->lane_create(e->wn, e->cq, role, NULL, h.blob, &h.len, &h.lane), 0);
+    return h;
 }
 
 void end_close(struct wire_end *e)
@@ -58,28 +55,23 @@ int lane_wait(struct wire_end *e, struct wire_end *other, struct wire_lane *lane
 
 void pair_raise(struct wire_pair *p)
 {
-    uint8_t from_blob[HOLMES_LANE_BLOB_MAX], to_blob[HOLMES_LANE_BLOB_MAX];
-    size_t from_len, to_len;
+    struct half from = half_make(&p->from, WIRE_CONNECT), to = half_make(&p->to, WIRE_ACCEPT);
     int i = p->from.nlanes;
 
     cr_assert_lt(i, PAIR_LANES_MAX);
-    cr_assert_eq(p->from.ops->lane_create(p->from.wn, p->from.cq, WIRE_CONNECT, NULL, from_blob,
-                                          &from_len, &p->from.lanes[i]),
-                 0);
-    cr_assert_eq(p->to.ops->lane_create(p->to.wn, p->to.cq, WIRE_ACCEPT, NULL, to_blob, &to_len,
-                                        &p->to.lanes[i]),
-                 0);
+    p->from.lanes[i] = from.lane;
+    p->to.lanes[i] = to.lane;
     p->from.nlanes = p->to.nlanes = i + 1;
-    cr_assert_eq(p->from.ops->lane_connect(p->from.lanes[i], to_blob, to_len), 0);
-    cr_assert_eq(p->to.ops->lane_connect(p->to.lanes[i], from_blob, from_len), 0);
-    cr_assert_eq(lane_wait(&p->from, &p->to, p->from.lanes[i], PAIR_TIMEOUT_MS), 0);
-    cr_assert_eq(lane_wait(&p->to, &p->from, p->to.lanes[i], PAIR_TIMEOUT_MS), 0);
+    cr_assert_eq(p->from.ops->lane_connect(from.lane, to.blob, to.len), 0);
+    cr_assert_eq(p->to.ops->lane_connect(to.lane, from.blob, from.len), 0);
+    cr_assert_eq(lane_wait(&p->from, &p->to, from.lane, PAIR_TIMEOUT_MS), 0);
+    cr_assert_eq(lane_wait(&p->to, &p->from, to.lane, PAIR_TIMEOUT_MS), 0);
 }
 
 void pair_open(struct wire_pair *p, const struct wire_ops *ops, int nlanes)
 {
-    end_open(&p->from, ops);
-    end_open(&p->to, ops);
+    end_open(&p->from, ops, &test_nics()->from);
+    end_open(&p->to, ops, &test_nics()->to);
     for (int i = 0; i < nlanes; i++)
         pair_raise(p);
 }

@@ -1,4 +1,4 @@
-/* Two ends of lanes in one process, for tests of any wire_ops. Every wait has a deadline. */
+/* Two ends of lanes in one process, for tests of any wire_ops, between the NICs of test_nics(). Every wait has a deadline. */
 #ifndef HOLMES_WIRE_PAIR_H
 #define HOLMES_WIRE_PAIR_H
 
@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "test_nics.h"
 #include "transport/driver.h"
 
 #define PAIR_LANES_MAX  4
@@ -27,14 +28,21 @@ struct wire_pair {
     struct wire_end from, to;
 };
 
-/* A NIC on 127.0.0.1. */
-struct holmes_nic loopback_nic(void);
+/* A lane of its own with its blob. */
+struct half {
+    struct wire_lane *lane;
+    uint8_t blob[HOLMES_LANE_BLOB_MAX];
+    size_t len;
+};
 
 /* Each asserts success. end_open opens NIC (kernel's port) and cq. */
-void end_open(struct wire_end *e, const struct wire_ops *ops);
+void end_open(struct wire_end *e, const struct wire_ops *ops, const struct holmes_nic *nic);
 void end_close(struct wire_end *e);
+/* Between the two ends of test_nics(); `ops` is its wire, or the fault driver in front of it. */
 void pair_open(struct wire_pair *p, const struct wire_ops *ops, int nlanes);
 void pair_close(struct wire_pair *p);
+
+struct half half_make(struct wire_end *e, enum wire_role role);
 
 /* Adds one lane to both ends and waits until both say it is up. */
 void pair_raise(struct wire_pair *p);

@@ -35,6 +35,14 @@ Test(env, refuses_naming_variable_value_and_remedy)
     expect_refused("HOLMES_LANE", "1", "docs/environment.md");
 }
 
+Test(env, what_the_test_suite_is_told_is_not_for_us)
+{
+    char why[256];
+
+    setenv("HOLMES_TEST_VERBS", "rxe0,rxe1", 1);
+    cr_assert_eq(holmes_env_check(why, sizeof why), 0, "%s", why);
+}
+
 Test(env, port_range_is_low_high_in_order)
 {
     uint16_t low, high;
