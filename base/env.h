@@ -39,6 +39,10 @@ enum holmes_env_type {
       "raise the soft descriptor limit to the hard one, or keep it")                               \
     X(STATS, "HOLMES_STATS", STRING, NULL, 0, 0, NULL,                                             \
       "file for the counters of every connection as JSON; %h host, %p process id")                 \
+    X(WIRE, "HOLMES_WIRE", CHOICE, "auto", 0, 0, "auto|verbs|tcp",                                 \
+      "what carries connections: auto chooses for each, verbs refuses where RDMA does not reach")  \
+    X(PROBE_MS, "HOLMES_PROBE_MS", INT, "1000", 1, 60000, NULL,                                    \
+      "milliseconds that the probe of an RDMA path may take when its ends do not tell")            \
     X(LIBFABRIC, "HOLMES_LIBFABRIC", STRING, "libfabric.so.1", 0, 0, NULL, "libfabric to open")    \
     X(NET_NAME, "HOLMES_NET_NAME", STRING, "Holmes", 0, 0, NULL,                                   \
       "name the plugin shows NCCL (Megatron-LM accepts only IB or Socket as net_name)")            \
@@ -51,6 +55,10 @@ enum holmes_env_type {
       "NCCL's root address; a hint for the interface")                                             \
     X(NCCL_DEBUG, "NCCL_DEBUG", STRING, NULL, 0, 0, NULL,                                          \
       "NCCL's log level; lines of single messages are written at TRACE only")                      \
+    X(NCCL_IB_QPS_PER_CONNECTION, "NCCL_IB_QPS_PER_CONNECTION", INT, "1", 1, 128, NULL,            \
+      "queue pairs per RDMA port of a connection, the larger of both ends; at most 8 are used")    \
+    X(NCCL_IB_SPLIT_DATA_ON_QPS, "NCCL_IB_SPLIT_DATA_ON_QPS", INT, "0", 0, 1, NULL,                \
+      "1: cut each message over all queue pairs; 0: use them in turn")                             \
     X(NCCL_IB_DISABLE, "NCCL_IB_DISABLE", INT, "0", 0, 1, NULL,                                    \
       "1: no RDMA; no effect yet, since this release has none")
 

@@ -7,12 +7,25 @@
 #include "dial.h"
 #include "request.h"
 
+struct handshake;
+
 enum conn_state {
-    CONN_DIALING,   /* connecting end: no address has proven itself yet */
-    CONN_PEER_INFO, /* connecting end: AUTH sent, the peer's verdict is awaited */
-    CONN_LANES,     /* both: lanes are rising */
-    CONN_PEER_UP,   /* both: ours are up, the peer's word is awaited */
+    CONN_DIALING, /* connecting end: no address has proven itself yet */
+    CONN_VERDICT, /* connecting end: offer sent, the peer's verdict is awaited */
+    CONN_CHOOSE,  /* accepting end: chooses the wire, probing where it must */
+    CONN_INFO,    /* accepting end: verdict sent, the peer's lanes are awaited */
+    CONN_LANES,   /* both: lanes are rising */
+    CONN_PEER_UP, /* both: ours are up, the peer's word is awaited */
     CONN_READY,
+};
+
+/* A port that the connection runs over. */
+struct conn_rail {
+    struct device *dev;
+    int member; /* its place in the carrying device, and in registrations */
+    struct wire_cq *cq;
+    struct wire_mr control_mr;
+    bool control_registered;
 };
 
 struct holmes_conn {
@@ -28,17 +41,25 @@ struct holmes_conn {
     int error; /* first error, sticky */
     uint64_t deadline_ns;
     struct dialer *dialer;
+    struct handshake *handshake; /* until ready */
     struct oob oob;
-    struct device *dev;
+    struct device *wanted; /* the NIC that the caller named */
+    struct device *dev;    /* the NIC that carries the connection; NULL until that is decided */
     const struct wire_ops *ops;
-    struct wire_cq *cq;
-    struct wire_lane *lanes[HOLMES_MAX_LANES];
+    struct wire_limits limits; /* the least of its rails' */
+    int nrails;
+    struct conn_rail rails[HOLMES_MAX_RAILS];
+    struct wire_lane *lanes[HOLMES_MAX_LANES]; /* lane i is on rail i % nrails */
     int nlanes;
+    int width; /* lanes that one message is spread over, at most */
     bool lanes_connected;
     bool peer_up;
-    struct proto_info peer; /* names; control address and key */
-    char host[64];          /* ours */
+    struct proto_info peer; /* control address and keys, lanes */
+    char peer_host[64], peer_nic[HOLMES_NIC_NAME_MAX];
+    char host[64]; /* ours */
     char peer_addr[64], local_addr[64];
+    char reason[128];  /* of the wire's choice */
+    int traffic_class; /* of the owner */
 
     /* Written by the peer through the wire. */
     union {
@@ -46,7 +67,6 @@ struct holmes_conn {
         struct proto_send_control *send_control;
         struct proto_recv_control *recv_control;
     };
-    struct wire_mr control_mr;
 
     /* Watching the peer. */
     uint64_t next_slow_ns, next_oob_ns;
@@ -61,13 +81,17 @@ struct holmes_conn {
 /* A connection in state CONN_DIALING. */
 int conn_create_sender(struct device *dev, const void *owner, const struct proto_handle *handle,
                        struct holmes_conn **out);
-/* A connection in state CONN_LANES for a peer that arrived on a listen of `dev`; takes the
+/* A connection in state CONN_CHOOSE for a peer that arrived on a listen of `dev`; takes the
  * arrival's socket, also on failure. */
 int conn_create_receiver(struct device *dev, const void *owner, struct arrival *a,
                          struct holmes_conn **out);
 
 /* Advances towards CONN_READY: 0 there, -EAGAIN, or the connection's error. Takes the lock. */
 int conn_progress(struct holmes_conn *c);
+
+/* Lock held. */
+void conn_enter(struct holmes_conn *c, enum conn_state next);
+void conn_note_addrs(struct holmes_conn *c); /* of the socket's two ends, for messages */
 
 /* Says which limit -EMFILE ran into. */
 void conn_explain_descriptors(void);

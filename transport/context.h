@@ -8,16 +8,22 @@
 #include "list.h"
 #include "listener.h"
 #include "mr.h"
+#include "probe_cache.h"
 #include "stats.h"
 
-#define GOOD_ADDRS_MAX 64
+#define GOOD_ADDRS_MAX     64
+#define HOLMES_MAX_DEVICES 64
 
-/* A NIC and the wire opened on it. Opened at first use, closed with the transport. */
+/* A NIC and the wire opened on it, or several RDMA ports fused into one. Opened at first use,
+ * closed with the transport. */
 struct device {
     struct holmes_transport *t;
     struct holmes_nic nic;
+    int nmembers; /* ports of a fused NIC; else 1, itself */
+    struct device *members[HOLMES_MAX_RAILS];
     pthread_mutex_t open_lock;
-    const struct wire_ops *ops; /* NULL until opened */
+    atomic_bool opened;
+    const struct wire_ops *ops; /* NULL until opened, and of a fused NIC */
     struct wire_nic *wn;
     struct wire_limits limits;
     struct mr_cache mrs;
@@ -27,28 +33,42 @@ struct device {
 
 struct holmes_transport {
     int ndevices;
-    struct device *devices;
-    const struct wire_ops *wire;
-    uint16_t port_low, port_high; /* 0: the kernel chooses */
-    uint64_t warn_stall_ns;       /* 0: never */
+    struct device *devices[HOLMES_MAX_DEVICES]; /* fused ones last */
+    const struct wire_ops *tcp, *rdma;          /* NULL: that wire's library could not be opened */
+    char no_rdma[96];                           /* why `rdma` is NULL */
+    uint16_t port_low, port_high;               /* 0: the kernel chooses */
+    uint64_t warn_stall_ns;                     /* 0: never */
 
     /* Guards what follows. Taken before a connection's lock, never after. */
     pthread_mutex_t lock;
     struct listener listener;
     struct holmes_list listens; /* struct holmes_listen.link */
     struct holmes_list conns;   /* struct holmes_conn.link, half-made ones included */
+    struct holmes_list owners;  /* struct owner_class.link */
     struct holmes_addr good_addrs[GOOD_ADDRS_MAX]; /* peers' addresses that worked; a ring */
     unsigned ngood;
     struct stats stats;
 
+    pthread_mutex_t probes_lock; /* innermost */
+    struct probe_cache probes;
+
     _Atomic uint64_t next_id;
 };
 
-/* Opens the device's wire if it is not. Thread safe. */
+static inline bool device_is_rdma(const struct device *d)
+{
+    return d->nic.rdma.port != 0;
+}
+
+/* Opens the device's wire if it is not; of a fused NIC at least one port. Thread safe. */
 int device_open(struct device *d);
+/* Whether GPU memory can be registered with it. */
+bool device_takes_gpu(const struct device *d);
+/* The traffic class that an owner was given; -1. Takes the transport's lock. */
+int owner_traffic_class(struct holmes_transport *t, const void *owner);
 /* Drives the device's connection events, at most every `interval_ns`. */
 void device_progress(struct device *d, uint64_t now_ns, uint64_t interval_ns);
-/* The device that owns the IP address, or NULL. */
-struct device *device_by_addr(struct holmes_transport *t, const struct holmes_addr *addr);
+/* The Ethernet device that owns the IP address, else the best one; NULL when there is none. */
+struct device *device_for_tcp(struct holmes_transport *t, const struct holmes_addr *addr);
 
 #endif

@@ -81,9 +81,9 @@ static int choose_source(struct device *wanted, struct candidate *c)
 
     c->dev = wanted;
     for (int i = 0; !source && i < t->ndevices; i++) {
-        source = addr_in_subnet(&t->devices[i], &c->peer);
+        source = addr_in_subnet(t->devices[i], &c->peer);
         if (source)
-            c->dev = &t->devices[i];
+            c->dev = t->devices[i];
         rank = 1;
     }
     for (int i = 0; !source && i < wanted->nic.naddrs; i++) {

@@ -77,6 +77,8 @@ struct wire_write {
 struct wire_limits {
     size_t max_write;  /* bytes in one write */
     size_t inline_max; /* bytes of a WIRE_INLINE write; at least 64 */
+    uint16_t mtu;      /* of the RDMA port, in bytes; 0: unknown */
+    bool dmabuf;       /* mr_reg_dmabuf works here */
     bool delivers;     /* WIRE_WRITE_DONE says that the bytes are in the peer's memory, and its
                           immediate in the peer's hands, whatever happens next */
 };

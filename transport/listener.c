@@ -190,19 +190,19 @@ static int pending_hello(struct holmes_transport *t, struct pending *p, char *wh
 static int pending_auth(struct pending *p, char *why, size_t why_len)
 {
     struct arrival *a;
-    struct proto_info info;
+    struct proto_offer offer;
     int rc;
 
     if (p->oob.in_frame.type != PROTO_AUTH) {
         snprintf(why, why_len, "sent frame type %u instead of its proof", p->oob.in_frame.type);
         return -EPROTO;
     }
-    memcpy(&info, p->oob.in_payload, sizeof info);
-    if (info.mac != proto_mac(p->listen->token, 'C', p->client_nonce, p->server_nonce)) {
+    memcpy(&offer, p->oob.in_payload, sizeof offer);
+    if (offer.mac != proto_mac(p->listen->token, 'C', p->client_nonce, p->server_nonce)) {
         snprintf(why, why_len, "does not know the token of this listen");
         return -EACCES;
     }
-    rc = proto_info_check(&info, why, why_len);
+    rc = proto_offer_check(&offer, why, why_len);
     if (rc != 0)
         return rc;
     a = malloc(sizeof *a);
@@ -210,7 +210,7 @@ static int pending_auth(struct pending *p, char *why, size_t why_len)
         snprintf(why, why_len, "out of memory");
         return -ENOMEM;
     }
-    a->info = info;
+    a->offer = offer;
     oob_move(&a->oob, &p->oob);
     holmes_list_append(&p->listen->arrivals, &a->link);
     return 0;

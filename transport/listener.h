@@ -21,7 +21,7 @@ struct listener {
 struct arrival {
     struct holmes_list link; /* holmes_listen.arrivals */
     struct oob oob;
-    struct proto_info info;
+    struct proto_offer offer;
 };
 
 struct holmes_listen {

@@ -17,7 +17,7 @@ struct oob {
     uint8_t in_payload[PROTO_PAYLOAD_MAX];
     size_t in_done; /* of frame and payload together */
     /* outgoing bytes not yet taken by the kernel */
-    uint8_t out[2 * (sizeof(struct proto_frame) + sizeof(struct proto_info)) + 256];
+    uint8_t out[2 * (sizeof(struct proto_frame) + PROTO_PAYLOAD_MAX)];
     size_t out_len, out_done;
 };
 

@@ -110,6 +110,11 @@ int proto_payload_size(uint16_t type)
     case PROTO_WELCOME:
         return sizeof(struct proto_welcome);
     case PROTO_AUTH:
+        return sizeof(struct proto_offer);
+    case PROTO_PROBE:
+        return sizeof(struct proto_probe);
+    case PROTO_VERDICT:
+        return sizeof(struct proto_verdict);
     case PROTO_INFO:
         return sizeof(struct proto_info);
     case PROTO_ABORT:
@@ -121,7 +126,8 @@ int proto_payload_size(uint16_t type)
         return -1;
     }
 }
-_Static_assert(sizeof(struct proto_info) <= PROTO_PAYLOAD_MAX, "info fits a frame");
+_Static_assert(sizeof(struct proto_offer) <= PROTO_PAYLOAD_MAX, "an offer fits a frame");
+_Static_assert(sizeof(struct proto_verdict) <= PROTO_PAYLOAD_MAX, "a verdict fits a frame");
 
 int proto_frame_check(const struct proto_frame *f, char *why, size_t why_len)
 {
@@ -153,6 +159,46 @@ static bool is_text(const char *s, size_t cap)
     return n < cap; /* an unterminated string is none */
 }
 
+static int invalid(const char *bad, char *why, size_t why_len)
+{
+    if (!bad)
+        return 0;
+    snprintf(why, why_len, "sent an invalid %s", bad);
+    return -EPROTO;
+}
+
+static bool port_is_valid(const struct proto_port *p)
+{
+    bool valid = is_text(p->name, sizeof p->name) && is_text(p->fabric, sizeof p->fabric) &&
+                 p->port > 0 && p->ngids <= HOLMES_GIDS_MAX && p->mtu <= 4096 &&
+                 (p->link_layer == HOLMES_LINK_INFINIBAND || p->link_layer == HOLMES_LINK_ETHERNET);
+
+    for (int i = 0; valid && i < p->ngids; i++)
+        valid = p->gids[i].type <= HOLMES_GID_ROCE_V2;
+    return valid;
+}
+
+int proto_offer_check(const struct proto_offer *o, char *why, size_t why_len)
+{
+    const char *bad = NULL;
+
+    if (o->tcp_lanes < 1 || o->tcp_lanes > HOLMES_MAX_LANES || o->qps < 1 ||
+        o->qps > HOLMES_MAX_LANES)
+        bad = "lane count";
+    else if (!is_text(o->host, sizeof o->host) || !is_text(o->nic, sizeof o->nic) ||
+             !is_text(o->no_rdma, sizeof o->no_rdma))
+        bad = "name";
+    else if (o->policy > PROTO_POLICY_TCP)
+        bad = "policy";
+    else if (o->nports > HOLMES_MAX_RAILS)
+        bad = "port count";
+    for (int i = 0; !bad && i < o->nports; i++) {
+        if (!port_is_valid(&o->ports[i]))
+            bad = "port description";
+    }
+    return invalid(bad, why, why_len);
+}
+
 int proto_info_check(const struct proto_info *i, char *why, size_t why_len)
 {
     const char *bad = NULL;
@@ -161,17 +207,50 @@ int proto_info_check(const struct proto_info *i, char *why, size_t why_len)
         bad = "lane count";
     else if (i->max_group < 1 || i->max_group > HOLMES_MAX_GROUP)
         bad = "group size";
-    else if (!is_text(i->host, sizeof i->host) || !is_text(i->nic, sizeof i->nic) ||
-             !is_text(i->wire, sizeof i->wire))
+    else if (!is_text(i->nic, sizeof i->nic))
         bad = "name";
     for (int l = 0; !bad && l < i->nlanes; l++) {
         if (i->lanes[l].len > HOLMES_LANE_BLOB_MAX)
             bad = "lane description";
     }
-    if (!bad)
-        return 0;
-    snprintf(why, why_len, "sent an invalid %s", bad);
-    return -EPROTO;
+    return invalid(bad, why, why_len);
+}
+
+/* `accept_port` is the accepting end's own affair: only it knows how many ports it has. */
+static bool rail_is_valid(const struct proto_rail *r, const struct proto_offer *offer)
+{
+    return r->dial_port < offer->nports && r->accept_port < HOLMES_MAX_RAILS && r->mtu <= 4096;
+}
+
+int proto_verdict_check(const struct proto_verdict *v, const struct proto_offer *offer, char *why,
+                        size_t why_len)
+{
+    const char *bad = NULL;
+
+    if (!is_text(v->wire, sizeof v->wire) || !is_text(v->reason, sizeof v->reason) ||
+        !is_text(v->host, sizeof v->host) || !is_text(v->nic, sizeof v->nic))
+        bad = "name";
+    else if (v->nrails < 1 || v->nrails > HOLMES_MAX_RAILS || v->info.nlanes < v->nrails)
+        bad = "rail count";
+    for (int i = 0; v->rdma && !bad && i < v->nrails; i++) {
+        if (!rail_is_valid(&v->rails[i], offer))
+            bad = "rail";
+    }
+    return bad ? invalid(bad, why, why_len) : proto_info_check(&v->info, why, why_len);
+}
+
+int proto_probe_check(const struct proto_probe *p, const struct proto_offer *offer, char *why,
+                      size_t why_len)
+{
+    const char *bad = NULL;
+
+    if (!rail_is_valid(&p->rail, offer))
+        bad = "rail";
+    else if (p->len < 1 || p->len > PROTO_PROBE_MAX)
+        bad = "probe length";
+    else if (p->lane.len > HOLMES_LANE_BLOB_MAX)
+        bad = "lane description";
+    return invalid(bad, why, why_len);
 }
 
 /* mode 2 | generation 3 | slot 8 | size 19 */

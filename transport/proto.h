@@ -5,7 +5,8 @@
  * Integers are little-endian; both supported machines (x86-64, aarch64) are, and the build asserts
  * it. docs/protocol.md tells the exchange as a story.
  *
- * Version history: 1, the first.
+ * Version history: 1, the first. 2: the wire is chosen per connection (offer, probe, verdict); keys
+ * of further rails and parts of a buffer in the clear-to-send.
  */
 #ifndef HOLMES_PROTO_H
 #define HOLMES_PROTO_H
@@ -18,7 +19,7 @@
 #include "driver.h"
 #include "transport.h"
 
-#define PROTO_VERSION 1
+#define PROTO_VERSION 2
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire layouts are little-endian");
 
@@ -62,8 +63,10 @@ int proto_addr_decode(const struct proto_addr *a, struct holmes_addr *out); /* w
 enum proto_type {
     PROTO_HELLO = 1, /* dialing end: which listen, a nonce */
     PROTO_WELCOME,   /* accepting end: proof that it knows the token, a nonce */
-    PROTO_AUTH,      /* dialing end: proof, and its struct proto_info */
-    PROTO_INFO,      /* accepting end: its struct proto_info; its lane count and wire are final */
+    PROTO_AUTH,      /* dialing end: proof, and its struct proto_offer */
+    PROTO_PROBE,     /* accepting end: raise this probe; dialing end: raised */
+    PROTO_VERDICT,   /* accepting end: the wire, final for both, and its struct proto_info */
+    PROTO_INFO,      /* dialing end: its struct proto_info */
     PROTO_UP,        /* either end: all my lanes are up */
     PROTO_ABORT,     /* either end: the connection failed here, with this errno */
     PROTO_BYE,       /* either end: closed in order */
@@ -93,16 +96,79 @@ struct proto_lane_blob {
     uint8_t bytes[HOLMES_LANE_BLOB_MAX];
 };
 
-/* What each end tells the other. */
+/* An RDMA port as its peer needs to know it. Strings are NUL-terminated. */
+struct proto_gid {
+    uint8_t bytes[16];
+    uint8_t index, type; /* enum holmes_gid_type */
+    uint8_t reserved[2];
+};
+struct proto_port {
+    char name[HOLMES_RDMA_NAME_MAX]; /* "mlx5_0:1" */
+    char fabric[HOLMES_RDMA_NAME_MAX];
+    uint64_t guid;
+    uint16_t lid, mtu;
+    uint8_t link_layer; /* enum holmes_link_layer */
+    uint8_t port, ngids;
+    uint8_t reserved;
+    struct proto_gid gids[HOLMES_GIDS_MAX]; /* best first */
+};
+
+enum proto_policy { PROTO_POLICY_AUTO, PROTO_POLICY_VERBS, PROTO_POLICY_TCP };
+
+/* What the dialing end can do. */
+struct proto_offer {
+    uint64_t mac;
+    uint32_t pid;
+    uint16_t tcp_lanes;     /* wanted */
+    uint8_t qps;            /* queue pairs wanted per port */
+    uint8_t policy, nports; /* enum proto_policy; ports of the device that NCCL chose */
+    uint8_t reserved[7];
+    char host[64], nic[HOLMES_NIC_NAME_MAX];
+    char no_rdma[96]; /* why nports is 0 */
+    struct proto_port ports[HOLMES_MAX_RAILS];
+};
+
+/* What each end tells the other about the lanes it made. */
 struct proto_info {
-    uint64_t mac;                       /* of PROTO_AUTH; 0 in PROTO_INFO */
-    uint64_t control_addr, control_key; /* where the peer writes control, see below */
+    uint64_t control_addr, control_keys[HOLMES_MAX_RAILS]; /* where the peer writes control */
     uint32_t control_len;
     uint16_t nlanes;
     uint16_t max_group;
-    uint32_t pid;
-    char host[64], nic[64], wire[16]; /* NUL-terminated */
+    char nic[HOLMES_NIC_NAME_MAX]; /* that carries the connection here */
     struct proto_lane_blob lanes[HOLMES_MAX_LANES];
+};
+
+/* How the two ports of a rail are joined. */
+struct proto_rail {
+    uint8_t dial_port, accept_port; /* index into the ports of each end */
+    uint8_t dial_gid, accept_gid;   /* index in the GID table of each port */
+    uint16_t mtu;                   /* bytes; 0: not known, the queue pairs agree */
+    uint16_t reserved;
+};
+
+/* The accepting end's decision. */
+struct proto_verdict {
+    char wire[16];
+    char reason[128];
+    char host[64], nic[HOLMES_NIC_NAME_MAX]; /* accepting end's, as NCCL chose it */
+    uint32_t pid;
+    uint8_t nrails; /* 1 without rdma */
+    uint8_t rdma;   /* the rails count */
+    uint8_t reserved[2];
+    struct proto_rail rails[HOLMES_MAX_RAILS];
+    struct proto_info info;
+};
+
+/* One try of a path between two ports: each end writes `len` bytes made from the peer's nonce, then
+ * an immediate. */
+#define PROTO_PROBE_MAX 8192u /* bytes: two of the largest path MTU */
+struct proto_probe {
+    struct proto_rail rail;
+    uint64_t nonce; /* the sender of this frame wants to be shown it */
+    uint64_t addr, key;
+    uint32_t len;
+    uint32_t round; /* frames of different rounds do not belong together */
+    struct proto_lane_blob lane;
 };
 
 struct proto_abort {
@@ -119,20 +185,28 @@ uint64_t proto_mac(const uint8_t token[PROTO_TOKEN_SIZE], char side, const uint8
 int proto_frame_check(const struct proto_frame *f, char *why, size_t why_len);
 /* Payload length that a type must have; 0 for a type without payload, -1 for an unknown type. */
 int proto_payload_size(uint16_t type);
+int proto_offer_check(const struct proto_offer *o, char *why, size_t why_len);
 int proto_info_check(const struct proto_info *i, char *why, size_t why_len);
+/* Against the offer it answers. */
+int proto_verdict_check(const struct proto_verdict *v, const struct proto_offer *offer, char *why,
+                        size_t why_len);
+int proto_probe_check(const struct proto_probe *p, const struct proto_offer *offer, char *why,
+                      size_t why_len);
 
 /* ---- control, written by one-sided writes into the peer's memory ---- */
 
 /* Clear-to-send, written by the receiver into the sender's memory: one per receive buffer. `seq` is
  * the last word, read with acquire: over tcp a slot arrives in parts, in order. */
 struct proto_cts {
-    uint64_t addr, key; /* of the buffer, as the wire wants them quoted */
+    uint64_t addr, key; /* of the buffer, as the wire wants them quoted; the key for rail 0 */
     uint64_t size;      /* bytes the buffer takes */
+    uint64_t acked;     /* messages complete at the receiver, from the first on without a gap */
+    uint32_t rail_keys[HOLMES_MAX_RAILS - 1]; /* for the further rails: RDMA keys have 32 bits */
     int32_t tag;
-    uint16_t group_index, group_count;
-    uint64_t acked; /* messages complete at the receiver, from the first on without a gap */
-    uint64_t reserved[2];
-    uint64_t seq; /* message number, counted from 1 */
+    uint8_t group_index, group_count;
+    uint16_t reserved;
+    uint32_t parts_left; /* slots that follow this one and continue its buffer */
+    uint64_t seq;        /* message number, counted from 1 */
 };
 _Static_assert(sizeof(struct proto_cts) == 64, "one slot is one cache line");
 

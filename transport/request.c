@@ -68,10 +68,14 @@ void request_release(struct holmes_request *r)
 bool request_is_done(const struct holmes_request *r)
 {
     const struct request_queue *q = &r->conn->q;
+    bool delivers = r->conn->limits.delivers;
+    uint64_t last = r->seq + (uint64_t)r->n - 1;
 
-    if (r->kind == REQUEST_SEND)
-        return q->send.acked >= r->seq && r->send.writes == 0;
-    return q->recv.acked >= r->seq + (uint64_t)r->n - 1;
+    if (r->kind == REQUEST_RECV)
+        return (delivers ? q->recv.completed : q->recv.acked) >= last;
+    if (r->send.part < r->send.nparts || r->send.writes > 0)
+        return false;
+    return delivers || q->send.acked >= last;
 }
 
 static const struct holmes_request *nth_request(const struct holmes_conn *c, size_t i)
@@ -119,7 +123,7 @@ bool request_describe_oldest(const struct holmes_conn *c, uint64_t now_ns, char 
 
 static size_t max_piece(const struct holmes_conn *c)
 {
-    size_t max = c->dev->limits.max_write;
+    size_t max = c->limits.max_write;
 
     return max >= LANE_ALIGN ? max / LANE_ALIGN * LANE_ALIGN : max;
 }
@@ -202,11 +206,17 @@ static void take_slot(struct request_queue *q, uint64_t seq)
 static void plan_send(struct holmes_conn *c, struct holmes_request *r, const struct proto_cts *slot)
 {
     size_t len = r->msg[0].len;
+    /* A message on all lanes turns them round, so that short ones do not all go by the first. */
+    uint64_t turn = c->width < c->nlanes ? (uint64_t)c->width : 1;
+    int first = (int)(r->seq * turn % (uint64_t)c->nlanes);
 
     r->send.remote_addr = slot->addr;
-    r->send.remote_key = slot->key;
-    r->send.nparts = lane_split(len, c->nlanes, (int)(r->seq % (uint64_t)c->nlanes), MIN_LANE_BYTES,
-                                r->send.parts);
+    r->send.remote_keys[0] = slot->key;
+    for (int i = 1; i < HOLMES_MAX_RAILS; i++)
+        r->send.remote_keys[i] = slot->rail_keys[i - 1];
+    r->send.nparts = lane_split(len, c->width, 0, MIN_LANE_BYTES, r->send.parts);
+    for (int i = 0; i < r->send.nparts; i++)
+        r->send.parts[i].lane = (first + i) % c->nlanes;
     if (r->send.nparts > 1 || len > max_piece(c))
         r->send.mode = PROTO_IMM_RECORD;
     else if (len == slot->size)
@@ -226,7 +236,7 @@ static int post_record(struct holmes_conn *c, struct holmes_request *r, const st
     struct wire_write w = {.buf = &record,
                            .len = sizeof record,
                            .remote_addr = c->peer.control_addr + offset,
-                           .remote_key = c->peer.control_key,
+                           .remote_key = c->peer.control_keys[p->lane % c->nrails],
                            .flags = WIRE_INLINE};
 
     return c->ops->lane_post(c->lanes[p->lane], &w);
@@ -239,14 +249,15 @@ static int post_piece(struct holmes_conn *c, struct holmes_request *r)
     size_t left = p->len - r->send.part_done, max = max_piece(c);
     size_t len = left < max ? left : max, offset = p->offset + r->send.part_done;
     bool last = len == left;
+    int rail = p->lane % c->nrails;
     struct proto_imm imm = {
         .mode = r->send.mode, .slot = proto_slot(r->seq), .generation = proto_generation(r->seq)};
     struct wire_write w = {.buf = (const char *)r->msg[0].buf + offset,
                            .len = len,
-                           .mr = r->msg[0].mr ? &r->msg[0].mr->wire : NULL,
+                           .mr = r->msg[0].mr ? &r->msg[0].mr->wire[c->rails[rail].member] : NULL,
                            .remote_addr = r->send.remote_addr + offset,
-                           .remote_key = r->send.remote_key,
-                           .flags = last ? WIRE_WITH_IMM : 0,
+                           .remote_key = r->send.remote_keys[rail],
+                           .flags = last ? WIRE_WITH_IMM : WIRE_QUIET,
                            .context = r};
     int rc = 0;
 
@@ -261,7 +272,7 @@ static int post_piece(struct holmes_conn *c, struct holmes_request *r)
     rc = c->ops->lane_post(c->lanes[p->lane], &w);
     if (rc != 0)
         return rc;
-    r->send.writes++;
+    r->send.writes += last;
     r->send.part_done += len;
     if (last) {
         r->send.part++;
@@ -318,12 +329,12 @@ static int post_slot(struct holmes_conn *c, struct holmes_request *r)
     struct request_queue *q = &c->q;
     int i = r->recv.slots_posted;
     const struct request_message *m = &r->msg[i];
-    struct proto_cts slot = {.addr = m->mr ? mr_remote_addr(m->mr, m->buf) : 0,
-                             .key = m->mr ? m->mr->wire.key : 0,
+    struct proto_cts slot = {.addr = m->mr ? mr_remote_addr(m->mr, c->rails[0].member, m->buf) : 0,
+                             .key = m->mr ? m->mr->wire[c->rails[0].member].key : 0,
                              .size = m->posted,
                              .tag = m->tag,
-                             .group_index = (uint16_t)i,
-                             .group_count = (uint16_t)r->n,
+                             .group_index = (uint8_t)i,
+                             .group_count = (uint8_t)r->n,
                              .acked = q->recv.completed,
                              .seq = r->seq + (uint64_t)i};
     struct wire_write w = {.buf = &slot,
@@ -331,10 +342,13 @@ static int post_slot(struct holmes_conn *c, struct holmes_request *r)
                            .remote_addr = c->peer.control_addr +
                                           offsetof(struct proto_send_control, cts) +
                                           proto_slot(slot.seq) * sizeof slot,
-                           .remote_key = c->peer.control_key,
+                           .remote_key = c->peer.control_keys[0],
                            .flags = WIRE_INLINE};
-    int rc = c->ops->lane_post(c->lanes[0], &w);
+    int rc;
 
+    for (int rail = 1; m->mr && rail < c->nrails; rail++)
+        slot.rail_keys[rail - 1] = (uint32_t)m->mr->wire[c->rails[rail].member].key;
+    rc = c->ops->lane_post(c->lanes[0], &w);
     if (rc != 0)
         return rc;
     r->recv.slots_posted++;
@@ -360,11 +374,11 @@ static int push_ack(struct holmes_conn *c)
                            .len = sizeof ack,
                            .remote_addr =
                                c->peer.control_addr + offsetof(struct proto_send_control, ack),
-                           .remote_key = c->peer.control_key,
+                           .remote_key = c->peer.control_keys[0],
                            .flags = WIRE_INLINE};
     int rc;
 
-    if (q->recv.completed == q->recv.acked)
+    if (q->recv.completed == q->recv.acked || c->limits.delivers)
         return 0;
     rc = c->ops->lane_post(c->lanes[0], &w);
     if (rc == 0)
@@ -490,13 +504,13 @@ static int take_event(struct holmes_conn *c, const struct wire_event *e)
     return -EIO;
 }
 
-int request_poll(struct holmes_conn *c)
+static int rail_poll(struct holmes_conn *c, const struct conn_rail *rail)
 {
     struct wire_event events[POLL_EVENTS];
     int n, rc = 0;
 
     do {
-        n = c->ops->cq_poll(c->cq, events, POLL_EVENTS);
+        n = c->ops->cq_poll(rail->cq, events, POLL_EVENTS);
         if (n < 0)
             return n;
         for (int i = 0; i < n && rc == 0; i++)
@@ -504,6 +518,15 @@ int request_poll(struct holmes_conn *c)
         if (n > 0)
             c->q.moved_ns = holmes_now_ns();
     } while (rc == 0 && n == POLL_EVENTS);
+    return rc;
+}
+
+int request_poll(struct holmes_conn *c)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < c->nrails; i++)
+        rc = rail_poll(c, &c->rails[i]);
     if (rc == 0 && c->sending)
         rc = read_acks(c);
     return rc;

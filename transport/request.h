@@ -29,13 +29,13 @@ struct holmes_request {
     struct request_message msg[HOLMES_MAX_GROUP];
     union {
         struct {
-            uint64_t remote_addr, remote_key;
+            uint64_t remote_addr, remote_keys[HOLMES_MAX_RAILS];
             enum proto_imm_mode mode;
             struct lane_part parts[HOLMES_MAX_LANES];
             int nparts, part; /* part: the one being posted */
             size_t part_done; /* bytes of it posted */
             bool record_posted;
-            int writes; /* posted, not yet reported */
+            int writes; /* last writes of parts: posted, not yet reported */
         } send;
         struct {
             int slots_posted; /* clear-to-sends written */

@@ -36,38 +36,79 @@ static struct holmes_nic nic_as_opened(const struct device *d)
     return nic;
 }
 
-int device_open(struct device *d)
+static const struct wire_ops *wire_of(const struct device *d)
+{
+    return device_is_rdma(d) ? d->t->rdma : d->t->tcp;
+}
+
+static int physical_open(struct device *d)
 {
     struct holmes_nic nic = nic_as_opened(d);
-    const struct wire_ops *ops = d->t->wire;
+    const struct wire_ops *ops = wire_of(d);
     uint16_t low = d->t->port_low;
+    int rc;
+
+    if (!ops)
+        return -ELIBACC;
+    rc = ops->nic_open(&nic, low, d->t->port_high, &d->wn);
+    if (rc == -EADDRINUSE && low > 0)
+        holmes_warn(NET, "nic %s: no free port for lanes in HOLMES_PORT_RANGE=%u-%u: widen it",
+                    d->nic.name, low, d->t->port_high);
+    else if (rc != 0)
+        holmes_warn(NET, "nic %s: cannot open wire %s: %s", d->nic.name, ops->name,
+                    holmes_strerror(rc));
+    if (rc != 0)
+        return rc;
+    ops->nic_limits(d->wn, &d->limits);
+    d->ops = ops;
+    return 0;
+}
+
+/* The ports of a fused NIC; one is enough. */
+static int members_open(struct device *d)
+{
+    int first_error = 0, nopen = 0;
+
+    for (int i = 0; i < d->nmembers; i++) {
+        int rc = device_open(d->members[i]);
+
+        nopen += rc == 0;
+        if (first_error == 0)
+            first_error = rc;
+    }
+    return nopen > 0 ? 0 : first_error;
+}
+
+int device_open(struct device *d)
+{
     int rc = 0;
 
     pthread_mutex_lock(&d->open_lock);
-    if (!d->ops) {
-        rc = ops->nic_open(&nic, low, d->t->port_high, &d->wn);
-        if (rc == -EADDRINUSE && low > 0)
-            holmes_warn(NET, "nic %s: no free port for lanes in HOLMES_PORT_RANGE=%u-%u: widen it",
-                        d->nic.name, low, d->t->port_high);
-        else if (rc != 0)
-            holmes_warn(NET, "nic %s: cannot open wire %s: %s", d->nic.name, ops->name,
-                        holmes_strerror(rc));
+    if (!atomic_load(&d->opened)) {
+        rc = d->members[0] == d ? physical_open(d) : members_open(d);
         if (rc == 0) {
-            ops->nic_limits(d->wn, &d->limits);
-            mr_cache_init(&d->mrs, ops, d->wn);
-            d->ops = ops;
+            mr_cache_init(&d->mrs);
+            d->mrs.nrails = d->nmembers;
+            for (int i = 0; i < d->nmembers; i++)
+                d->mrs.rails[i] =
+                    (struct mr_rail){.ops = d->members[i]->ops, .wn = d->members[i]->wn};
+            atomic_store(&d->opened, true);
         }
     }
     pthread_mutex_unlock(&d->open_lock);
     return rc;
 }
 
+static void registrations_close(struct device *d)
+{
+    if (atomic_load(&d->opened))
+        mr_cache_fini(&d->mrs);
+}
+
 static void device_close(struct device *d)
 {
-    if (d->ops) {
-        mr_cache_fini(&d->mrs);
+    if (d->ops)
         d->ops->nic_close(d->wn);
-    }
     pthread_mutex_destroy(&d->open_lock);
 }
 
@@ -80,50 +121,152 @@ void device_progress(struct device *d, uint64_t now_ns, uint64_t interval_ns)
         d->ops->nic_progress(d->wn);
 }
 
-struct device *device_by_addr(struct holmes_transport *t, const struct holmes_addr *addr)
+static bool owns_addr(const struct device *d, const struct holmes_addr *addr)
 {
     size_t len = addr->sa.sa_family == AF_INET ? 4 : 16;
 
-    for (int i = 0; i < t->ndevices; i++) {
-        for (int a = 0; a < t->devices[i].nic.naddrs; a++) {
-            const struct holmes_addr *own = &t->devices[i].nic.addrs[a];
-            const void *x =
-                len == 4 ? (const void *)&own->in.sin_addr : (const void *)&own->in6.sin6_addr;
-            const void *y =
-                len == 4 ? (const void *)&addr->in.sin_addr : (const void *)&addr->in6.sin6_addr;
+    for (int a = 0; a < d->nic.naddrs; a++) {
+        const struct holmes_addr *own = &d->nic.addrs[a];
+        const void *x =
+            len == 4 ? (const void *)&own->in.sin_addr : (const void *)&own->in6.sin6_addr;
+        const void *y =
+            len == 4 ? (const void *)&addr->in.sin_addr : (const void *)&addr->in6.sin6_addr;
 
-            if (own->sa.sa_family == addr->sa.sa_family && memcmp(x, y, len) == 0)
-                return &t->devices[i];
+        if (own->sa.sa_family == addr->sa.sa_family && memcmp(x, y, len) == 0)
+            return true;
+    }
+    return false;
+}
+
+struct device *device_for_tcp(struct holmes_transport *t, const struct holmes_addr *addr)
+{
+    struct device *first = NULL;
+
+    for (int i = 0; i < t->ndevices; i++) {
+        struct device *d = t->devices[i];
+
+        if (device_is_rdma(d))
+            continue;
+        if (owns_addr(d, addr))
+            return d;
+        if (!first)
+            first = d;
+    }
+    return first;
+}
+
+bool device_takes_gpu(const struct device *d)
+{
+    bool takes = device_is_rdma(d);
+
+    for (int i = 0; takes && i < d->nmembers; i++)
+        takes = d->members[i]->nic.rdma.cuda || d->members[i]->limits.dmabuf;
+    return takes;
+}
+
+/* ---- owners ---- */
+
+struct owner_class {
+    struct holmes_list link;
+    const void *owner;
+    int traffic_class;
+};
+
+int owner_traffic_class(struct holmes_transport *t, const void *owner)
+{
+    int class = -1;
+
+    pthread_mutex_lock(&t->lock);
+    holmes_list_each(o, tmp, &t->owners, struct owner_class, link)
+    {
+        if (o->owner == owner)
+            class = o->traffic_class;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return class;
+}
+
+int holmes_transport_set_traffic_class(struct holmes_transport *t, const void *owner,
+                                       int traffic_class)
+{
+    struct owner_class *o = malloc(sizeof *o);
+
+    if (!o)
+        return -ENOMEM;
+    o->owner = owner;
+    o->traffic_class = traffic_class;
+    pthread_mutex_lock(&t->lock);
+    holmes_list_append(&t->owners, &o->link);
+    pthread_mutex_unlock(&t->lock);
+    return 0;
+}
+
+/* Lock held. */
+static void forget_owner(struct holmes_transport *t, const void *owner)
+{
+    holmes_list_each(o, tmp, &t->owners, struct owner_class, link)
+    {
+        if (o->owner == owner) {
+            holmes_list_remove(&o->link);
+            free(o);
         }
     }
-    return NULL;
 }
 
 /* ---- the transport ---- */
 
-static int choose_wire(struct holmes_transport *t)
+/* tcp must be there unless the user wants RDMA only: it is what reaches everywhere. RDMA may be
+ * missing: that is one line, where there is a port that could have used it. */
+static int open_wires(struct holmes_transport *t)
 {
+    bool only_rdma = strcmp(holmes_env_string(HOLMES_ENV_WIRE), "verbs") == 0, has_port = false;
     char why[256] = "this build has no wire";
-    int rc = -ELIBACC;
+    int tcp_error = -ELIBACC, rc;
 
+    for (int i = 0; i < t->ndevices; i++)
+        has_port = has_port || device_is_rdma(t->devices[i]);
+    snprintf(t->no_rdma, sizeof t->no_rdma, "this build has no RDMA wire");
     for (const struct wire_ops *const *w = holmes_wires(); *w; w++) {
+        const struct wire_ops **place = (*w)->rdma ? &t->rdma : &t->tcp;
+
+        if (*place || ((*w)->rdma && !has_port))
+            continue;
         rc = (*w)->load(why, sizeof why);
-        if (rc == 0) {
-            t->wire = *w;
-            return 0;
+        if (rc == 0)
+            *place = *w;
+        else if (!(*w)->rdma)
+            tcp_error = rc;
+        if (rc != 0 && (*w)->rdma) {
+            holmes_warn(INIT, "%s", why);
+            snprintf(t->no_rdma, sizeof t->no_rdma, "%.90s", why);
         }
     }
+    if (t->tcp || (only_rdma && t->rdma))
+        return 0;
     holmes_warn(INIT, "%s", why);
-    return rc;
+    return tcp_error;
 }
 
 /* One address in all: listen on nothing else. Several: the peer may come over any. */
 static const struct holmes_addr *only_addr(const struct holmes_transport *t)
 {
-    if (t->ndevices != 1 || t->devices[0].nic.naddrs != 1 ||
+    if (t->ndevices != 1 || t->devices[0]->nic.naddrs != 1 ||
         holmes_env_string(HOLMES_ENV_ADVERTISE))
         return NULL;
-    return &t->devices[0].nic.addrs[0];
+    return &t->devices[0]->nic.addrs[0];
+}
+
+static struct device *device_add(struct holmes_transport *t, const struct holmes_nic *nic)
+{
+    struct device *d = t->ndevices < HOLMES_MAX_DEVICES ? calloc(1, sizeof *d) : NULL;
+
+    if (!d)
+        return NULL;
+    d->t = t;
+    d->nic = *nic;
+    pthread_mutex_init(&d->open_lock, NULL);
+    t->devices[t->ndevices++] = d;
+    return d;
 }
 
 int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct holmes_transport **out)
@@ -142,23 +285,23 @@ int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct hol
     if (!t)
         return -ENOMEM;
     pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_init(&t->probes_lock, NULL);
+    holmes_list_init(&t->owners);
     holmes_list_init(&t->listens);
     holmes_list_init(&t->conns);
     t->listener.fd = -1;
     atomic_store(&t->next_id, 1);
-    t->devices = calloc((size_t)nnics, sizeof *t->devices);
-    if (!t->devices)
-        goto fail;
-    for (t->ndevices = 0; t->ndevices < nnics; t->ndevices++) {
-        struct device *d = &t->devices[t->ndevices];
+    for (int i = 0; i < nnics; i++) {
+        struct device *d = device_add(t, &nics[i]);
 
-        d->t = t;
-        d->nic = nics[t->ndevices];
-        pthread_mutex_init(&d->open_lock, NULL);
+        if (!d)
+            goto fail;
+        d->nmembers = 1;
+        d->members[0] = d;
     }
     t->warn_stall_ns = (uint64_t)holmes_env_int(HOLMES_ENV_WARN_STALL) * 1000000000ull;
     holmes_env_range(HOLMES_ENV_PORT_RANGE, &t->port_low, &t->port_high);
-    rc = choose_wire(t);
+    rc = open_wires(t);
     if (rc == 0)
         rc = listener_open(&t->listener, only_addr(t), t->port_low, t->port_high);
     if (rc == 0) {
@@ -190,11 +333,16 @@ void holmes_transport_destroy(struct holmes_transport *t)
     holmes_list_each(c, tmp2, &t->conns, struct holmes_conn, link) holmes_conn_close(c);
     listener_close(&t->listener);
     for (int i = 0; i < t->ndevices; i++)
-        device_close(&t->devices[i]);
-    if (stats_path && stats_path[0] && t->wire)
+        registrations_close(t->devices[i]);
+    for (int i = t->ndevices - 1; i >= 0; i--) {
+        device_close(t->devices[i]);
+        free(t->devices[i]);
+    }
+    if (stats_path && stats_path[0] && (t->tcp || t->rdma))
         stats_write(&t->stats, stats_path);
     stats_fini(&t->stats);
-    free(t->devices);
+    holmes_list_each(o, tmp3, &t->owners, struct owner_class, link) free(o);
+    pthread_mutex_destroy(&t->probes_lock);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }
@@ -203,6 +351,9 @@ void holmes_transport_reap(struct holmes_transport *t, const void *owner)
 {
     struct holmes_conn *found;
 
+    pthread_mutex_lock(&t->lock);
+    forget_owner(t, owner);
+    pthread_mutex_unlock(&t->lock);
     do {
         found = NULL;
         pthread_mutex_lock(&t->lock);
@@ -228,7 +379,7 @@ int holmes_transport_nics(const struct holmes_transport *t)
 
 const struct holmes_nic *holmes_transport_nic(const struct holmes_transport *t, int i)
 {
-    return i >= 0 && i < t->ndevices ? &t->devices[i].nic : NULL;
+    return i >= 0 && i < t->ndevices ? &t->devices[i]->nic : NULL;
 }
 
 /* ---- listen ---- */
@@ -265,15 +416,54 @@ static int advertised_addrs(const char *list, uint16_t port, struct proto_handle
     return n > 0 ? 0 : -EINVAL;
 }
 
+static bool handle_has(const struct proto_handle *h, int n, const struct proto_addr *a)
+{
+    for (int i = 0; i < n; i++) {
+        if (memcmp(&h->addrs[i], a, sizeof *a) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void device_addrs(const struct device *d, uint16_t port, struct proto_handle *h, int *n)
 {
     for (int i = 0; i < d->nic.naddrs && *n < PROTO_ADDRS; i++) {
         const struct holmes_addr *a = &d->nic.addrs[i];
+        struct proto_addr coded;
 
         /* A link-local address means nothing without the peer's own interface. */
         if (a->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&a->in6.sin6_addr))
             continue;
-        proto_addr_encode(&a->sa, port, &h->addrs[(*n)++]);
+        proto_addr_encode(&a->sa, port, &coded);
+        if (!handle_has(h, *n, &coded))
+            h->addrs[(*n)++] = coded;
+    }
+}
+
+/* Whether an Ethernet device is the interface of an RDMA port: reached inside a cluster, often only
+ * there. */
+static bool is_rail(const struct holmes_transport *t, const struct device *d)
+{
+    for (int i = 0; i < t->ndevices; i++) {
+        if (device_is_rdma(t->devices[i]) && strcmp(t->devices[i]->nic.ifname, d->nic.ifname) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The wanted NIC first, then those that lead out of the cluster, then the rest. */
+static void transport_addrs(const struct holmes_listen *l, struct proto_handle *h, int *n)
+{
+    struct holmes_transport *t = l->t;
+
+    device_addrs(l->dev, t->listener.port, h, n);
+    for (int rails = 0; rails < 2; rails++) {
+        for (int i = 0; i < t->ndevices; i++) {
+            struct device *d = t->devices[i];
+
+            if (!device_is_rdma(d) && is_rail(t, d) == rails)
+                device_addrs(d, t->listener.port, h, n);
+        }
     }
 }
 
@@ -288,11 +478,7 @@ static int handle_fill(const struct holmes_listen *l, struct proto_handle *h)
     if (advertise && advertise[0]) {
         rc = advertised_addrs(advertise, t->listener.port, h);
     } else {
-        device_addrs(l->dev, t->listener.port, h, &n);
-        for (int i = 0; i < t->ndevices; i++) {
-            if (&t->devices[i] != l->dev)
-                device_addrs(&t->devices[i], t->listener.port, h, &n);
-        }
+        transport_addrs(l, h, &n);
         if (n == 0) {
             holmes_warn(NET, "nic %s has no address that a peer could dial", l->dev->nic.name);
             rc = -EADDRNOTAVAIL;
@@ -316,12 +502,13 @@ int holmes_listen(struct holmes_transport *t, const void *owner, int nic, void *
         return -ENOMEM;
     l->t = t;
     l->owner = owner;
-    l->dev = &t->devices[nic];
+    l->dev = t->devices[nic];
     holmes_list_init(&l->link);
     holmes_list_init(&l->arrivals);
     rc = getrandom(l->token, sizeof l->token, 0) == sizeof l->token ? 0 : -EIO;
     l->id = proto_listen_id(l->token);
-    if (rc == 0)
+    /* An RDMA port that cannot be opened is the handshake's affair: tcp may do. */
+    if (rc == 0 && !device_is_rdma(l->dev))
         rc = device_open(l->dev);
     if (rc == 0)
         rc = handle_fill(l, &h);
@@ -405,7 +592,7 @@ int holmes_connect(struct holmes_transport *t, const void *owner, int nic, void 
             holmes_warn(NET, "%s", why);
             return rc;
         }
-        rc = conn_create_sender(&t->devices[nic], owner, &h, &c);
+        rc = conn_create_sender(t->devices[nic], owner, &h, &c);
         if (rc != 0)
             return rc;
         state.id = c->id;
@@ -429,8 +616,11 @@ static int next_arrival(struct holmes_listen *l, struct arrival **out)
     struct holmes_transport *t = l->t;
     int rc;
 
-    /* Strangers on the lanes' port are dropped while somebody looks. */
-    device_progress(l->dev, holmes_now_ns(), 1000000);
+    /* Strangers on the lanes' ports are dropped while somebody looks. */
+    for (int i = 0; i < t->ndevices; i++) {
+        if (t->devices[i]->members[0] == t->devices[i] && atomic_load(&t->devices[i]->opened))
+            device_progress(t->devices[i], holmes_now_ns(), 1000000);
+    }
     pthread_mutex_lock(&t->lock);
     rc = listener_progress(t);
     if (rc == -EMFILE || rc == -ENFILE)
@@ -507,7 +697,25 @@ void holmes_conn_get_stats(struct holmes_conn *c, struct holmes_conn_stats *out)
 
 int holmes_mr_reg(struct holmes_conn *c, void *addr, size_t len, struct holmes_mr **out)
 {
-    return mr_cache_get(&c->dev->mrs, addr, len, out);
+    const struct mr_range range = {.kind = MR_HOST, .addr = addr, .len = len};
+
+    return mr_cache_get(&c->dev->mrs, &range, out);
+}
+
+int holmes_mr_reg_cuda(struct holmes_conn *c, void *addr, size_t len, struct holmes_mr **out)
+{
+    const struct mr_range range = {.kind = MR_CUDA, .addr = addr, .len = len};
+
+    return mr_cache_get(&c->dev->mrs, &range, out);
+}
+
+int holmes_mr_reg_dmabuf(struct holmes_conn *c, void *addr, size_t len, uint64_t offset, int fd,
+                         struct holmes_mr **out)
+{
+    const struct mr_range range = {
+        .kind = MR_DMABUF, .addr = addr, .len = len, .offset = offset, .fd = fd};
+
+    return mr_cache_get(&c->dev->mrs, &range, out);
 }
 
 int holmes_mr_dereg(struct holmes_conn *c, struct holmes_mr *mr)

@@ -101,8 +101,8 @@ static void plausible_slot(struct holmes_conn *c)
     *slot = (struct proto_cts){.addr = take(4),
                                .size = take(2),
                                .tag = 1,
-                               .group_index = (uint16_t)(take(1) % 9),
-                               .group_count = (uint16_t)(take(1) % 10),
+                               .group_index = (uint8_t)(take(1) % 9),
+                               .group_count = (uint8_t)(take(1) % 10),
                                .acked = take(1) % 8,
                                .seq = seq};
 }
@@ -119,8 +119,11 @@ static void run(bool sending, uint8_t *buf, size_t buf_len)
     int nout = 0;
 
     c->t = &t;
-    c->dev = &dev;
+    c->dev = c->wanted = &dev;
     c->ops = &fake;
+    c->limits = dev.limits;
+    c->nrails = 1;
+    c->rails[0].dev = &dev;
     c->sending = sending;
     c->state = CONN_READY;
     c->oob.fd = -1;
@@ -128,6 +131,7 @@ static void run(bool sending, uint8_t *buf, size_t buf_len)
     c->nlanes = 1 + (int)(take(1) % HOLMES_MAX_LANES);
     for (int i = 0; i < c->nlanes; i++)
         c->lanes[i] = (void *)&dev;
+    c->width = c->nlanes;
     pthread_mutex_init(&c->lock, NULL);
     c->control = calloc(1, control_len);
     if (request_queue_init(c) != 0)

@@ -163,7 +163,7 @@ Test(conn, peer_without_the_token_is_turned_away)
     struct proto_handle h;
     struct proto_hello hello;
     struct proto_welcome welcome;
-    struct proto_info info = {.mac = 1, .nlanes = 1, .max_group = 1};
+    struct proto_offer offer = {.mac = 1, .tcp_lanes = 1, .qps = 1};
     int fd;
 
     link_capture_log();
@@ -178,8 +178,8 @@ Test(conn, peer_without_the_token_is_turned_away)
     fake_peer_expect(fd, PROTO_WELCOME, &welcome, sizeof welcome);
     cr_assert_eq(welcome.mac, proto_mac(h.token, 'S', hello.nonce, welcome.nonce));
     /* The listener's own proof, sent back, is no proof. */
-    info.mac = welcome.mac;
-    fake_peer_frame(fd, PROTO_VERSION, PROTO_AUTH, sizeof info, &info, sizeof info);
+    offer.mac = welcome.mac;
+    fake_peer_frame(fd, PROTO_VERSION, PROTO_AUTH, sizeof offer, &offer, sizeof offer);
     accept_until_logged(&s, "does not know the token", 1);
     cr_assert(fake_peer_closed(fd, 1000));
     close(fd);
@@ -273,9 +273,9 @@ Test(conn, foreign_handles_are_refused_at_once)
     cr_assert_eq(connect_with(&h), -EPROTO);
     cr_assert_eq(link_log_count("damaged"), 1);
     memcpy(&h, s.handle, sizeof h);
-    h.version = 2;
+    h.version = PROTO_VERSION + 1;
     cr_assert_eq(connect_with(&h), -EPROTONOSUPPORT);
-    cr_assert_eq(link_log_count("protocol version 2, this library speaks 1"), 1);
+    cr_assert_eq(link_log_count("protocol version 3, this library speaks 2"), 1);
     memset(h.addrs, 0, sizeof h.addrs);
     proto_handle_seal(&h);
     cr_assert_eq(connect_with(&h), -EPROTO);

@@ -85,24 +85,93 @@ Test(proto, proofs_differ_by_side_nonce_and_token)
     cr_assert_neq(mac, proto_mac(other, 'S', n1, n2));
 }
 
-static void refused(struct proto_info i, const char *what)
-{
-    char why[128] = "";
+static struct proto_offer offer = {
+    .tcp_lanes = 8,
+    .qps = 8,
+    .nports = 2,
+    .host = "a0",
+    .nic = "mlx5_0",
+    .ports = {
+        {.name = "mlx5_0", .port = 1, .ngids = 8, .mtu = 4096, .link_layer = HOLMES_LINK_ETHERNET},
+        {.name = "mlx5_1", .port = 1, .link_layer = HOLMES_LINK_INFINIBAND}}};
 
-    cr_assert_eq(proto_info_check(&i, why, sizeof why), -EPROTO, "%s was taken", what);
+static void refused(int rc, const char *why, const char *what)
+{
+    cr_assert_eq(rc, -EPROTO, "%s was taken", what);
     cr_assert(strstr(why, what), "\"%s\" lacks \"%s\"", why, what);
 }
 
+/* Changes one field of a good message, which must then be refused for the reason given. */
+#define REFUSE(check, good, change, what, ...)                                                     \
+    do {                                                                                           \
+        __typeof__(good) bad = good;                                                               \
+        char why_not[128] = "";                                                                    \
+        change;                                                                                    \
+        refused(check(&bad, ##__VA_ARGS__, why_not, sizeof why_not), why_not, what);               \
+    } while (0)
+
 Test(proto, information_of_a_hostile_peer_is_refused)
 {
-    struct proto_info good = {.nlanes = 8, .max_group = 8, .host = "a0", .nic = "eth0"}, bad;
+    struct proto_info good = {.nlanes = 8, .max_group = 8, .nic = "eth0"};
     char why[128];
 
     cr_assert_eq(proto_info_check(&good, why, sizeof why), 0);
-    bad = good, bad.nlanes = 0, refused(bad, "lane count");
-    bad = good, bad.nlanes = 9, refused(bad, "lane count");
-    bad = good, bad.max_group = 0, refused(bad, "group size");
-    bad = good, bad.lanes[7].len = HOLMES_LANE_BLOB_MAX + 1, refused(bad, "lane description");
-    bad = good, memset(bad.host, 'x', sizeof bad.host), refused(bad, "name");
-    bad = good, bad.nic[0] = '\n', refused(bad, "name");
+    REFUSE(proto_info_check, good, bad.nlanes = 0, "lane count");
+    REFUSE(proto_info_check, good, bad.nlanes = 9, "lane count");
+    REFUSE(proto_info_check, good, bad.max_group = 0, "group size");
+    REFUSE(proto_info_check, good, bad.lanes[7].len = HOLMES_LANE_BLOB_MAX + 1, "lane description");
+    REFUSE(proto_info_check, good, memset(bad.nic, 'x', sizeof bad.nic), "name");
+    REFUSE(proto_info_check, good, bad.nic[0] = '\n', "name");
+}
+
+Test(proto, offer_of_a_hostile_peer_is_refused)
+{
+    char why[128];
+
+    cr_assert_eq(proto_offer_check(&offer, why, sizeof why), 0, "%s", why);
+    REFUSE(proto_offer_check, offer, bad.tcp_lanes = 0, "lane count");
+    REFUSE(proto_offer_check, offer, bad.qps = 9, "lane count");
+    REFUSE(proto_offer_check, offer, bad.policy = 3, "policy");
+    REFUSE(proto_offer_check, offer, bad.nports = HOLMES_MAX_RAILS + 1, "port count");
+    REFUSE(proto_offer_check, offer, memset(bad.host, 'x', sizeof bad.host), "name");
+    REFUSE(proto_offer_check, offer, bad.ports[1].ngids = HOLMES_GIDS_MAX + 1, "port description");
+    REFUSE(proto_offer_check, offer, bad.ports[0].link_layer = 3, "port description");
+    REFUSE(proto_offer_check, offer, bad.ports[0].gids[7].type = 9, "port description");
+    REFUSE(proto_offer_check, offer, bad.ports[0].port = 0, "port description");
+    REFUSE(proto_offer_check, offer, memset(bad.ports[0].fabric, 'x', 32), "port description");
+}
+
+Test(proto, verdict_that_does_not_fit_its_offer_is_refused)
+{
+    struct proto_verdict good = {.wire = "verbs",
+                                 .reason = "probe passed",
+                                 .host = "b0",
+                                 .nic = "mlx5_0",
+                                 .rdma = 1,
+                                 .nrails = 2,
+                                 .rails = {{.mtu = 1024}, {.dial_port = 1, .accept_port = 3}},
+                                 .info = {.nlanes = 2, .max_group = 8, .nic = "mlx5_0"}};
+    char why[128];
+
+    cr_assert_eq(proto_verdict_check(&good, &offer, why, sizeof why), 0, "%s", why);
+    REFUSE(proto_verdict_check, good, bad.nrails = 0, "rail count", &offer);
+    REFUSE(proto_verdict_check, good, bad.nrails = 5, "rail count", &offer);
+    REFUSE(proto_verdict_check, good, bad.info.nlanes = 1, "rail count", &offer);
+    REFUSE(proto_verdict_check, good, bad.rails[1].dial_port = 2, "rail", &offer);
+    REFUSE(proto_verdict_check, good, bad.rails[0].mtu = 5000, "rail", &offer);
+    REFUSE(proto_verdict_check, good, memset(bad.reason, 'x', sizeof bad.reason), "name", &offer);
+    REFUSE(proto_verdict_check, good, bad.info.max_group = 99, "group size", &offer);
+}
+
+Test(proto, probe_that_does_not_fit_its_offer_is_refused)
+{
+    struct proto_probe good = {.len = 2048, .lane.len = 40};
+    char why[128];
+
+    cr_assert_eq(proto_probe_check(&good, &offer, why, sizeof why), 0, "%s", why);
+    REFUSE(proto_probe_check, good, bad.rail.dial_port = 2, "rail", &offer);
+    REFUSE(proto_probe_check, good, bad.len = 0, "probe length", &offer);
+    REFUSE(proto_probe_check, good, bad.len = PROTO_PROBE_MAX + 1, "probe length", &offer);
+    REFUSE(proto_probe_check, good, bad.lane.len = HOLMES_LANE_BLOB_MAX + 1, "lane description",
+           &offer);
 }

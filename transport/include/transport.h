@@ -22,6 +22,7 @@
 #define HOLMES_MAX_REQUESTS 32  /* receive groups outstanding per connection */
 #define HOLMES_MAX_GROUP    8   /* buffers in one grouped receive */
 #define HOLMES_MAX_LANES    8
+#define HOLMES_MAX_RAILS    4 /* ports in one fused NIC */
 
 struct holmes_transport;
 struct holmes_listen;
@@ -43,6 +44,11 @@ void holmes_transport_destroy(struct holmes_transport *t);
 /* Closes listens and half-made connections of `owner` that nobody took: what an aborted
  * communicator leaves behind. */
 void holmes_transport_reap(struct holmes_transport *t, const void *owner);
+
+/* The traffic class of what `owner` connects from now on, -1 for none; forgotten with
+ * holmes_transport_reap. -ENOMEM. */
+int holmes_transport_set_traffic_class(struct holmes_transport *t, const void *owner,
+                                       int traffic_class);
 
 /* Writes a handle that any process may give to holmes_connect, wherever the listener's addresses
  * reach. `handle` has HOLMES_HANDLE_SIZE bytes and no alignment. */
@@ -67,6 +73,11 @@ void holmes_conn_close(struct holmes_conn *c);
 /* Registers [addr, addr+len) of host memory. The same range registered again gives the same
  * handle; each is given back once. len 0 is -EINVAL. */
 int holmes_mr_reg(struct holmes_conn *c, void *addr, size_t len, struct holmes_mr **out);
+/* The same for GPU memory by its address, and by a dma-buf (`offset` of `addr` in it; the descriptor
+ * is not needed afterwards). -EOPNOTSUPP where the connection cannot. */
+int holmes_mr_reg_cuda(struct holmes_conn *c, void *addr, size_t len, struct holmes_mr **out);
+int holmes_mr_reg_dmabuf(struct holmes_conn *c, void *addr, size_t len, uint64_t offset, int fd,
+                         struct holmes_mr **out);
 /* After it returns nothing lands in the range through this connection: outstanding requests of `c`
  * on it fail the connection with -ECANCELED. NULL is fine. */
 int holmes_mr_dereg(struct holmes_conn *c, struct holmes_mr *mr);
@@ -94,7 +105,7 @@ struct holmes_conn_stats {
     bool sending;             /* connected (true) or accepted */
     char local[64], peer[64]; /* "eth0 10.0.0.1" and peer's address */
     char wire[16];            /* "tcp" */
-    char reason[64];
+    char reason[128];
     int lanes;
     uint64_t messages, bytes; /* completed payload */
 };

@@ -48,6 +48,7 @@ int holmes_ofi_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_ro
     struct wire_lane *lane = calloc(1, sizeof *lane);
     int rc = 0;
 
+    (void)params;
     if (!lane)
         return -ENOMEM;
     lane->wn = wn;

@@ -1,0 +1,746 @@
+#include "handshake.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "choose.h"
+#include "clock.h"
+#include "env.h"
+#include "log.h"
+#include "path.h"
+#include "probe.h"
+
+#define PROBE_ROUNDS    2
+#define PROBE_SMALL_MTU 1024 /* what every Ethernet carries */
+
+/* Own RDMA ports, as offered. */
+struct own_ports {
+    int n;
+    int members[HOLMES_MAX_RAILS]; /* place of each port in the wanted device */
+    struct proto_port ports[HOLMES_MAX_RAILS];
+    char why_none[96];
+};
+
+struct handshake {
+    struct proto_offer offer; /* the connecting end's */
+    struct own_ports own;
+    struct probe *probe;
+
+    /* accepting end */
+    int ntries, tried; /* pairs of ports */
+    struct choose_ports tries[HOLMES_MAX_RAILS];
+    int nrails; /* of those tried, the shared ones */
+    struct proto_rail rails[HOLMES_MAX_RAILS];
+    struct proto_probe sent; /* the probe under way */
+    bool probe_answered;
+    uint64_t round_deadline_ns;
+    char reason[CHOOSE_REASON_MAX];
+};
+
+int handshake_create(struct holmes_conn *c, const struct proto_offer *offer)
+{
+    c->handshake = calloc(1, sizeof *c->handshake);
+    if (!c->handshake)
+        return -ENOMEM;
+    if (offer)
+        c->handshake->offer = *offer;
+    return 0;
+}
+
+void handshake_destroy(struct holmes_conn *c)
+{
+    if (!c->handshake)
+        return;
+    probe_close(c->handshake->probe);
+    if (!c->sending) {
+        pthread_mutex_lock(&c->t->probes_lock);
+        probe_cache_leave(&c->t->probes, c);
+        pthread_mutex_unlock(&c->t->probes_lock);
+    }
+    free(c->handshake);
+    c->handshake = NULL;
+}
+
+/* ---- own side ---- */
+
+static int lanes_wanted(const struct device *d)
+{
+    int64_t lanes = holmes_env_int(HOLMES_ENV_LANES);
+
+    if (lanes > 0)
+        return (int)lanes;
+    /* One stream fills up to about 10 Gbit/s on one core; more than four need more cores than a
+     * proxy thread has. */
+    return d->nic.speed_mbps > 100000 ? 4 : d->nic.speed_mbps > 25000 ? 2 : 1;
+}
+
+static int qps_wanted(void)
+{
+    int64_t qps = holmes_env_int(HOLMES_ENV_NCCL_IB_QPS_PER_CONNECTION);
+
+    return qps > HOLMES_MAX_LANES ? HOLMES_MAX_LANES : qps < 1 ? 1 : (int)qps;
+}
+
+static enum proto_policy own_policy(void)
+{
+    const char *wire = holmes_env_string(HOLMES_ENV_WIRE);
+
+    if (strcmp(wire, "verbs") == 0)
+        return PROTO_POLICY_VERBS;
+    return strcmp(wire, "tcp") == 0 ? PROTO_POLICY_TCP : PROTO_POLICY_AUTO;
+}
+
+static void describe_port(const struct device *d, struct proto_port *out)
+{
+    const struct holmes_rdma *r = &d->nic.rdma;
+
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "%.31s", d->nic.name);
+    snprintf(out->fabric, sizeof out->fabric, "%s", r->fabric);
+    out->guid = r->guid;
+    out->lid = r->lid;
+    out->mtu = d->limits.mtu != 0 ? d->limits.mtu : r->mtu;
+    out->link_layer = r->link_layer;
+    out->port = r->port;
+    out->ngids = (uint8_t)r->ngids;
+    for (int i = 0; i < r->ngids; i++) {
+        memcpy(out->gids[i].bytes, r->gids[i].bytes, sizeof out->gids[i].bytes);
+        out->gids[i].index = r->gids[i].index;
+        out->gids[i].type = r->gids[i].type;
+    }
+}
+
+/* The ports of the wanted NIC that can be used now. */
+static void find_own_ports(const struct holmes_conn *c, struct own_ports *own)
+{
+    struct device *d = c->wanted;
+    int rc;
+
+    memset(own, 0, sizeof *own);
+    if (!device_is_rdma(d)) {
+        snprintf(own->why_none, sizeof own->why_none, "%.31s has no RDMA port (%.31s)", c->host,
+                 d->nic.name);
+        return;
+    }
+    if (!c->t->rdma) {
+        snprintf(own->why_none, sizeof own->why_none, "%.31s: %.60s", c->host, c->t->no_rdma);
+        return;
+    }
+    rc = device_open(d);
+    if (rc != 0) {
+        snprintf(own->why_none, sizeof own->why_none, "%.31s:%.24s: %.32s", c->host, d->nic.name,
+                 holmes_strerror(rc));
+        return;
+    }
+    for (int i = 0; i < d->nmembers; i++) {
+        if (!d->members[i]->ops)
+            continue;
+        describe_port(d->members[i], &own->ports[own->n]);
+        own->members[own->n++] = i;
+    }
+}
+
+static struct device *tcp_device(const struct holmes_conn *c)
+{
+    struct holmes_addr local;
+
+    oob_local_addr(&c->oob, &local);
+    return device_for_tcp(c->t, &local);
+}
+
+static int make_offer(struct holmes_conn *c, uint64_t mac, struct proto_offer *o)
+{
+    struct own_ports *own = &c->handshake->own;
+    struct device *tcp = tcp_device(c);
+
+    find_own_ports(c, own);
+    memset(o, 0, sizeof *o);
+    o->mac = mac;
+    o->pid = (uint32_t)getpid();
+    o->tcp_lanes = (uint16_t)lanes_wanted(tcp ? tcp : c->wanted);
+    o->qps = (uint8_t)qps_wanted();
+    o->policy = (uint8_t)own_policy();
+    o->nports = (uint8_t)own->n;
+    memcpy(o->ports, own->ports, sizeof o->ports);
+    snprintf(o->host, sizeof o->host, "%s", c->host);
+    snprintf(o->nic, sizeof o->nic, "%s", c->wanted->nic.name);
+    snprintf(o->no_rdma, sizeof o->no_rdma, "%s", own->why_none);
+    return 0;
+}
+
+/* ---- frames ---- */
+
+int handshake_abort_error(const struct holmes_conn *c, char *why, size_t why_len)
+{
+    struct proto_abort frame;
+
+    memcpy(&frame, c->oob.in_payload, sizeof frame);
+    snprintf(why, why_len, "it failed: %s",
+             frame.error > 0 && frame.error < 4096 ? holmes_strerror(-frame.error)
+                                                   : "with no known error");
+    /* A message that did not fit, and settings that contradict, are both ends' error; whatever else
+     * happened there, from our side the peer is what failed. */
+    if (frame.error == EMSGSIZE || frame.error == EPROTONOSUPPORT)
+        return -frame.error;
+    return -ECONNABORTED;
+}
+
+/* The next frame; the peer may abort instead. The type is checked by the caller. */
+static int next_frame(struct holmes_conn *c)
+{
+    char why[160] = "";
+    int rc = oob_flush(&c->oob);
+
+    if (rc == 0 || rc == -EAGAIN)
+        rc = oob_recv(&c->oob, why, sizeof why);
+    if (rc == 0 && c->oob.in_frame.type == PROTO_ABORT)
+        rc = handshake_abort_error(c, why, sizeof why);
+    if (rc != 0 && rc != -EAGAIN)
+        holmes_warn(NET, "conn %llu: peer %s: %s", (unsigned long long)c->id, c->peer_addr,
+                    why[0] ? why : holmes_strerror(rc));
+    return rc;
+}
+
+static int wrong_frame(const struct holmes_conn *c, const char *wanted)
+{
+    holmes_warn(NET, "conn %llu: peer %s sent frame type %u instead of %s",
+                (unsigned long long)c->id, c->peer_addr, c->oob.in_frame.type, wanted);
+    return -EPROTO;
+}
+
+static int expect_frame(struct holmes_conn *c, enum proto_type type, const char *name)
+{
+    int rc = next_frame(c);
+
+    return rc == 0 && c->oob.in_frame.type != type ? wrong_frame(c, name) : rc;
+}
+
+static int refuse(const struct holmes_conn *c, int rc, const char *why)
+{
+    holmes_warn(NET, "conn %llu: peer %s %s", (unsigned long long)c->id, c->peer_addr, why);
+    return rc;
+}
+
+/* ---- connecting end ---- */
+
+static int step_dial(struct holmes_conn *c)
+{
+    struct dial_result result;
+    int rc = dialer_progress(c->dialer, &result);
+
+    if (rc != 0)
+        return rc;
+    dialer_destroy(c->dialer);
+    c->dialer = NULL;
+    oob_move(&c->oob, &result.oob);
+    conn_note_addrs(c);
+    rc = make_offer(c, result.mac, &c->handshake->offer);
+    if (rc == 0)
+        rc = oob_send(&c->oob, PROTO_AUTH, &c->handshake->offer);
+    if (rc == 0)
+        conn_enter(c, CONN_VERDICT);
+    return rc;
+}
+
+/* Raises our half of the probe that the accepting end asks for. What fails here is an answer too:
+ * a frame without a lane. */
+static int answer_probe(struct holmes_conn *c)
+{
+    struct handshake *hs = c->handshake;
+    struct proto_probe asked, reply;
+    struct device *port;
+    char why[160];
+    int rc;
+
+    memcpy(&asked, c->oob.in_payload, sizeof asked);
+    rc = proto_probe_check(&asked, &hs->offer, why, sizeof why);
+    if (rc != 0)
+        return refuse(c, rc, why);
+    probe_close(hs->probe);
+    hs->probe = NULL;
+    port = c->wanted->members[hs->own.members[asked.rail.dial_port]];
+    reply = asked;
+    reply.lane.len = 0;
+    rc = probe_open(port, false, &reply, &hs->probe);
+    if (rc == 0)
+        rc = probe_connect(hs->probe, &asked);
+    if (rc != 0)
+        holmes_info(NET, "conn %llu: nic %s cannot probe: %s", (unsigned long long)c->id,
+                    port->nic.name, holmes_strerror(rc));
+    return oob_send(&c->oob, PROTO_PROBE, &reply);
+}
+
+static int dialing_plan(const struct holmes_conn *c, const struct proto_verdict *v,
+                        struct path_plan *plan)
+{
+    const struct own_ports *own = &c->handshake->own;
+
+    if (!v->rdma) {
+        *plan = path_plain(tcp_device(c), v->info.nlanes);
+        return plan->dev ? 0 : -ENODEV;
+    }
+    *plan = path_plain(c->wanted, v->info.nlanes);
+    plan->nrails = v->nrails;
+    for (int i = 0; i < v->nrails; i++) {
+        plan->rails[i].member = own->members[v->rails[i].dial_port];
+        plan->rails[i].params = (struct wire_lane_params){.gid_index = v->rails[i].dial_gid,
+                                                          .mtu = v->rails[i].mtu,
+                                                          .traffic_class = c->traffic_class};
+    }
+    return 0;
+}
+
+static int take_verdict(struct holmes_conn *c)
+{
+    struct handshake *hs = c->handshake;
+    struct proto_verdict v;
+    struct proto_info info;
+    struct path_plan plan;
+    char why[160] = "";
+    int rc;
+
+    memcpy(&v, c->oob.in_payload, sizeof v);
+    rc = proto_verdict_check(&v, &hs->offer, why, sizeof why);
+    if (rc != 0)
+        return refuse(c, rc, why);
+    probe_close(hs->probe);
+    hs->probe = NULL;
+    snprintf(c->peer_host, sizeof c->peer_host, "%s", v.host);
+    snprintf(c->peer_nic, sizeof c->peer_nic, "%s", v.nic);
+    snprintf(c->reason, sizeof c->reason, "%s", v.reason);
+    rc = dialing_plan(c, &v, &plan);
+    if (rc == 0)
+        rc = path_open(c, &plan, &info);
+    if (rc == 0 && strcmp(v.wire, c->ops->name) != 0) {
+        snprintf(why, sizeof why, "(%s) speaks wire \"%s\", not \"%s\"", v.host, v.wire,
+                 c->ops->name);
+        return refuse(c, -EPROTO, why);
+    }
+    if (rc == 0) {
+        rc = path_take_peer(c, &v.info, why, sizeof why);
+        if (rc != 0)
+            return refuse(c, rc, why);
+    }
+    if (rc == 0)
+        rc = oob_send(&c->oob, PROTO_INFO, &info);
+    if (rc == 0)
+        conn_enter(c, CONN_LANES);
+    return rc;
+}
+
+static int step_verdict(struct holmes_conn *c)
+{
+    int rc = next_frame(c);
+
+    if (rc == 0 && c->oob.in_frame.type == PROTO_PROBE)
+        return answer_probe(c);
+    if (rc == 0)
+        return c->oob.in_frame.type == PROTO_VERDICT ? take_verdict(c)
+                                                     : wrong_frame(c, "a verdict");
+    /* Whether our half of a probe fails is for the other end to see. */
+    if (rc == -EAGAIN && c->handshake->probe)
+        probe_progress(c->handshake->probe);
+    return rc;
+}
+
+/* ---- accepting end: the choice ---- */
+
+static void set_reason(struct handshake *hs, const char *reason)
+{
+    snprintf(hs->reason, sizeof hs->reason, "%s", reason);
+}
+
+static const struct proto_gid *gid_at(const struct proto_port *p, uint8_t index)
+{
+    for (int i = 0; i < p->ngids; i++) {
+        if (p->gids[i].index == index)
+            return &p->gids[i];
+    }
+    return &p->gids[0];
+}
+
+static struct probe_key probe_key(const struct proto_port *own, uint8_t own_gid,
+                                  const struct proto_port *peer, uint8_t peer_gid)
+{
+    struct probe_key key;
+
+    memset(&key, 0, sizeof key); /* compared as bytes */
+    memcpy(key.own_gid, gid_at(own, own_gid)->bytes, sizeof key.own_gid);
+    memcpy(key.peer_gid, gid_at(peer, peer_gid)->bytes, sizeof key.peer_gid);
+    key.own_guid = own->guid;
+    key.peer_guid = peer->guid;
+    key.own_lid = own->lid;
+    key.peer_lid = peer->lid;
+    key.own_port = own->port;
+    key.peer_port = peer->port;
+    return key;
+}
+
+static enum probe_answer cache_look(struct holmes_conn *c, const struct probe_key *key,
+                                    uint16_t *mtu)
+{
+    enum probe_answer answer;
+
+    pthread_mutex_lock(&c->t->probes_lock);
+    answer = probe_cache_look(&c->t->probes, key, c, holmes_now_ns(), mtu);
+    pthread_mutex_unlock(&c->t->probes_lock);
+    return answer;
+}
+
+static void cache_tell(struct holmes_conn *c, const struct probe_key *key, bool yes, uint16_t mtu)
+{
+    pthread_mutex_lock(&c->t->probes_lock);
+    probe_cache_tell(&c->t->probes, key, yes, mtu, holmes_now_ns());
+    pthread_mutex_unlock(&c->t->probes_lock);
+}
+
+static int probe_round(struct holmes_conn *c, const struct proto_rail *rail, uint32_t round)
+{
+    struct handshake *hs = c->handshake;
+    struct device *port = c->wanted->members[hs->own.members[rail->accept_port]];
+    uint32_t mtu = rail->mtu != 0 ? rail->mtu : 4096;
+    uint64_t ms = (uint64_t)holmes_env_int(HOLMES_ENV_PROBE_MS);
+    int rc;
+
+    probe_close(hs->probe);
+    hs->probe = NULL;
+    hs->probe_answered = false;
+    hs->round_deadline_ns = holmes_deadline_ms(ms / PROBE_ROUNDS + 1);
+    hs->sent = (struct proto_probe){.rail = *rail, .round = round};
+    hs->sent.len = 2 * mtu > PROTO_PROBE_MAX ? PROTO_PROBE_MAX : 2 * mtu;
+    rc = probe_open(port, true, &hs->sent, &hs->probe);
+    return rc != 0 ? rc : oob_send(&c->oob, PROTO_PROBE, &hs->sent);
+}
+
+/* 0: the path works. -EAGAIN: not known yet. -ETIMEDOUT and others: this round failed. *fatal is
+ * set when the connection must fail with that. */
+static int probe_look(struct holmes_conn *c, bool *fatal)
+{
+    struct handshake *hs = c->handshake;
+    struct proto_probe reply;
+    int rc = next_frame(c);
+
+    *fatal = rc != 0 && rc != -EAGAIN;
+    if (*fatal)
+        return rc;
+    if (rc == 0 && c->oob.in_frame.type != PROTO_PROBE) {
+        *fatal = true;
+        return wrong_frame(c, "an answer to the probe");
+    }
+    if (rc == 0) {
+        memcpy(&reply, c->oob.in_payload, sizeof reply);
+        if (reply.round != hs->sent.round || hs->probe_answered)
+            return -EAGAIN; /* of a round that was given up */
+        hs->probe_answered = true;
+        if (reply.lane.len == 0 || reply.lane.len > HOLMES_LANE_BLOB_MAX)
+            return -EHOSTUNREACH;
+        rc = probe_connect(hs->probe, &reply);
+        if (rc != 0)
+            return rc;
+    }
+    rc = probe_progress(hs->probe);
+    return rc == -EAGAIN && holmes_deadline_passed(hs->round_deadline_ns) ? -ETIMEDOUT : rc;
+}
+
+/* Settles an unknown pair. 0 with the answer in pair->answer, -EAGAIN, or an error of the
+ * connection. */
+static int settle(struct holmes_conn *c, const struct proto_rail *rail, struct choose_pair *pair)
+{
+    struct handshake *hs = c->handshake;
+    struct probe_key key = probe_key(&hs->own.ports[rail->accept_port], rail->accept_gid,
+                                     &hs->offer.ports[rail->dial_port], rail->dial_gid);
+    char what[CHOOSE_REASON_MAX];
+    uint16_t mtu = 0;
+    bool fatal = false;
+    int rc = 0;
+
+    snprintf(what, sizeof what, "%.90s", pair->reason);
+    if (!hs->probe) {
+        switch (cache_look(c, &key, &mtu)) {
+        case PROBE_WAIT:
+            rc = next_frame(c); /* it may have given up meanwhile */
+            return rc == 0 ? wrong_frame(c, "nothing") : rc;
+        case PROBE_YES:
+            goto yes;
+        case PROBE_NO:
+            goto no;
+        case PROBE_ASK:
+            rc = probe_round(c, rail, 0);
+            if (rc == 0)
+                return -EAGAIN;
+            holmes_warn(NET, "conn %llu: cannot probe on nic %s: %s", (unsigned long long)c->id,
+                        c->wanted->nic.name, holmes_strerror(rc));
+            goto no;
+        }
+    }
+    rc = probe_look(c, &fatal);
+    if (rc == -EAGAIN || fatal)
+        return rc;
+    if (rc == 0) {
+        mtu = hs->sent.rail.mtu;
+        if (mtu != rail->mtu)
+            holmes_warn(
+                NET,
+                "conn %llu: only packets of MTU %u pass between %s and %s, not %u: MTU of a "
+                "switch on the way?",
+                (unsigned long long)c->id, mtu, hs->offer.host, c->host, rail->mtu);
+        cache_tell(c, &key, true, mtu);
+        goto yes;
+    }
+    if (hs->sent.round + 1 < PROBE_ROUNDS) {
+        struct proto_rail again = *rail;
+
+        if (again.mtu == 0 || again.mtu > PROBE_SMALL_MTU)
+            again.mtu = PROBE_SMALL_MTU;
+        rc = probe_round(c, &again, hs->sent.round + 1);
+        if (rc == 0)
+            return -EAGAIN;
+    }
+    cache_tell(c, &key, false, 0);
+no:
+    probe_close(hs->probe);
+    hs->probe = NULL;
+    pair->answer = CHOOSE_APART;
+    snprintf(pair->reason, sizeof pair->reason, "no RDMA path (%.90s)", what);
+    return 0;
+yes:
+    probe_close(hs->probe);
+    hs->probe = NULL;
+    pair->answer = CHOOSE_SHARED;
+    pair->mtu = mtu;
+    if (mtu != rail->mtu)
+        snprintf(pair->reason, sizeof pair->reason, "%.90s: probe passed, MTU %u only", what, mtu);
+    else
+        snprintf(pair->reason, sizeof pair->reason, "%.90s: probe passed", what);
+    return 0;
+}
+
+/* One pair of ports; 0 when it is decided. */
+static int try_pair(struct holmes_conn *c, const struct choose_ports *ports)
+{
+    struct handshake *hs = c->handshake;
+    struct proto_rail rail = {.dial_port = ports->dial, .accept_port = ports->accept};
+    struct choose_pair pair;
+    int rc = 0;
+
+    choose_pair(&hs->offer.ports[ports->dial], &hs->own.ports[ports->accept], &pair);
+    rail.dial_gid = pair.dial_gid;
+    rail.accept_gid = pair.accept_gid;
+    rail.mtu = pair.mtu;
+    if (pair.answer == CHOOSE_UNKNOWN)
+        rc = settle(c, &rail, &pair);
+    if (rc != 0)
+        return rc;
+    if (pair.answer == CHOOSE_SHARED) {
+        if (pair.link_local)
+            holmes_warn(NET, "conn %llu: %s: link-local GIDs reach no further than one switch",
+                        (unsigned long long)c->id, pair.reason);
+        rail.mtu = pair.mtu;
+        if (hs->nrails == 0)
+            set_reason(hs, pair.reason);
+        hs->rails[hs->nrails++] = rail;
+    } else if (hs->nrails == 0) {
+        set_reason(hs, pair.reason);
+    }
+    return 0;
+}
+
+static int open_tcp(struct holmes_conn *c, struct proto_verdict *v)
+{
+    struct device *dev = tcp_device(c);
+    struct path_plan plan;
+    int lanes;
+
+    if (!dev) {
+        holmes_warn(NET, "conn %llu: %s, and there is no Ethernet NIC for tcp",
+                    (unsigned long long)c->id, c->handshake->reason);
+        return -ENODEV;
+    }
+    lanes = lanes_wanted(dev);
+    if (lanes > c->handshake->offer.tcp_lanes)
+        lanes = c->handshake->offer.tcp_lanes;
+    plan = path_plain(dev, lanes);
+    v->rdma = 0;
+    v->nrails = 1;
+    return path_open(c, &plan, &v->info);
+}
+
+static int open_rdma(struct holmes_conn *c, struct proto_verdict *v)
+{
+    struct handshake *hs = c->handshake;
+    int qps = hs->offer.qps > qps_wanted() ? hs->offer.qps : qps_wanted();
+    int lanes = qps * hs->nrails;
+    struct path_plan plan =
+        path_plain(c->wanted, lanes > HOLMES_MAX_LANES ? HOLMES_MAX_LANES : lanes);
+
+    plan.nrails = hs->nrails;
+    for (int i = 0; i < hs->nrails; i++) {
+        plan.rails[i].member = hs->own.members[hs->rails[i].accept_port];
+        plan.rails[i].params = (struct wire_lane_params){.gid_index = hs->rails[i].accept_gid,
+                                                         .mtu = hs->rails[i].mtu,
+                                                         .flush = device_takes_gpu(c->wanted),
+                                                         .traffic_class = c->traffic_class};
+    }
+    v->rdma = 1;
+    v->nrails = (uint8_t)hs->nrails;
+    memcpy(v->rails, hs->rails, sizeof v->rails);
+    return path_open(c, &plan, &v->info);
+}
+
+/* Opens the chosen wire. Where RDMA fails only on this end, tcp still connects the two. */
+static int open_chosen(struct holmes_conn *c, enum proto_policy policy, struct proto_verdict *v)
+{
+    struct handshake *hs = c->handshake;
+    int rc;
+
+    if (hs->nrails == 0)
+        return open_tcp(c, v);
+    rc = open_rdma(c, v);
+    if (rc == 0 || policy == PROTO_POLICY_VERBS)
+        return rc;
+    path_close(c);
+    snprintf(hs->reason, sizeof hs->reason, "%.31s:%.31s: %.40s", c->host, c->wanted->nic.name,
+             holmes_strerror(rc));
+    return open_tcp(c, v);
+}
+
+static int send_verdict(struct holmes_conn *c, enum proto_policy policy)
+{
+    struct handshake *hs = c->handshake;
+    struct proto_verdict v = {.pid = (uint32_t)getpid()};
+    int rc = open_chosen(c, policy, &v);
+
+    if (rc != 0)
+        return rc;
+    snprintf(c->reason, sizeof c->reason, "%s", hs->reason);
+    snprintf(v.reason, sizeof v.reason, "%s", hs->reason);
+    snprintf(v.wire, sizeof v.wire, "%.15s", c->ops->name);
+    snprintf(v.host, sizeof v.host, "%s", c->host);
+    snprintf(v.nic, sizeof v.nic, "%s", c->wanted->nic.name);
+    rc = oob_send(&c->oob, PROTO_VERDICT, &v);
+    if (rc == 0)
+        conn_enter(c, CONN_INFO);
+    return rc;
+}
+
+static int choose_begin(struct holmes_conn *c, enum proto_policy policy)
+{
+    struct handshake *hs = c->handshake;
+
+    find_own_ports(c, &hs->own);
+    if (policy != PROTO_POLICY_TCP && hs->own.n == 0)
+        set_reason(hs, hs->own.why_none);
+    if (policy != PROTO_POLICY_TCP && hs->offer.nports == 0)
+        set_reason(hs, hs->offer.no_rdma);
+    hs->ntries =
+        policy == PROTO_POLICY_TCP ? 0 : choose_rails(hs->offer.nports, hs->own.n, hs->tries);
+    return 0;
+}
+
+static int step_choose(struct holmes_conn *c)
+{
+    struct handshake *hs = c->handshake;
+    enum proto_policy policy;
+    char why[CHOOSE_REASON_MAX];
+    int rc = choose_policy(hs->offer.policy, hs->offer.host, own_policy(), c->host, &policy, why);
+
+    if (rc != 0) {
+        holmes_warn(NET, "conn %llu: %s: they contradict", (unsigned long long)c->id, why);
+        return rc;
+    }
+    if (!hs->reason[0] && hs->ntries == 0) {
+        set_reason(hs, why);
+        choose_begin(c, policy);
+    }
+    while (rc == 0 && hs->tried < hs->ntries) {
+        rc = try_pair(c, &hs->tries[hs->tried]);
+        hs->tried += rc == 0;
+    }
+    if (rc != 0)
+        return rc;
+    if (hs->nrails == 0 && policy == PROTO_POLICY_VERBS) {
+        holmes_warn(NET, "conn %llu: %s, but there is none to %s:%s: %s", (unsigned long long)c->id,
+                    why, hs->offer.host, hs->offer.nic, hs->reason);
+        return -EPROTONOSUPPORT;
+    }
+    return send_verdict(c, policy);
+}
+
+static int step_info(struct holmes_conn *c)
+{
+    struct proto_info info;
+    char why[160];
+    int rc = expect_frame(c, PROTO_INFO, "its lanes");
+
+    if (rc != 0)
+        return rc;
+    memcpy(&info, c->oob.in_payload, sizeof info);
+    rc = proto_info_check(&info, why, sizeof why);
+    if (rc == 0)
+        rc = path_take_peer(c, &info, why, sizeof why);
+    if (rc != 0)
+        return refuse(c, rc, why);
+    conn_enter(c, CONN_LANES);
+    return 0;
+}
+
+/* ---- both ---- */
+
+static int step_lanes(struct holmes_conn *c)
+{
+    int rc = path_connect(c);
+
+    if (rc != 0)
+        return rc;
+    for (int i = 0; i < c->nrails; i++)
+        c->ops->nic_progress(c->rails[i].dev->wn);
+    rc = request_poll(c);
+    for (int i = 0; rc == 0 && i < c->nlanes; i++)
+        rc = c->ops->lane_poll(c->lanes[i]);
+    if (rc == -EAGAIN && !c->peer_up) {
+        int heard = expect_frame(c, PROTO_UP, "word that its lanes are up"); /* or that it failed */
+
+        c->peer_up = heard == 0;
+        return heard == 0 ? -EAGAIN : heard;
+    }
+    if (rc == 0)
+        rc = oob_send(&c->oob, PROTO_UP, NULL);
+    if (rc == 0)
+        conn_enter(c, CONN_PEER_UP);
+    return rc;
+}
+
+static int step_peer_up(struct holmes_conn *c)
+{
+    int rc = c->peer_up ? 0 : expect_frame(c, PROTO_UP, "word that its lanes are up");
+
+    if (rc == -EAGAIN) {
+        int lane = request_poll(c); /* tcp lanes finish rising only while somebody reads */
+
+        return lane != 0 ? lane : -EAGAIN;
+    }
+    if (rc != 0)
+        return rc;
+    conn_enter(c, CONN_READY);
+    holmes_info(NET, "conn %llu %s:%s %s %s:%s %s over %s (%s, peer %s), %d lane%s: %s",
+                (unsigned long long)c->id, c->host, c->wanted->nic.name, c->sending ? "->" : "<-",
+                c->peer_host, c->peer_nic, c->ops->name,
+                c->dev == c->wanted ? c->dev->nic.name : c->dev->nic.ifname, c->local_addr,
+                c->peer_addr, c->nlanes, c->nlanes == 1 ? "" : "s", c->reason);
+    handshake_destroy(c);
+    return 0;
+}
+
+static int (*const steps[])(struct holmes_conn *) = {
+    [CONN_DIALING] = step_dial, [CONN_VERDICT] = step_verdict, [CONN_CHOOSE] = step_choose,
+    [CONN_INFO] = step_info,    [CONN_LANES] = step_lanes,     [CONN_PEER_UP] = step_peer_up,
+};
+
+int handshake_step(struct holmes_conn *c)
+{
+    return steps[c->state](c);
+}
