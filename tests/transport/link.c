@@ -1,25 +1,40 @@
 #include "link.h"
 
-#include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "clock.h"
 #include "log.h"
+#include "test_nics.h"
 
-struct holmes_nic link_nic(const char *ip)
+int link_nics(enum link_end end, struct holmes_nic nics[2])
 {
-    struct holmes_nic nic = {
-        .name = "lo", .ifname = "lo", .speed_mbps = 10000, .numa_node = -1, .naddrs = 1};
+    const struct test_nics *t = test_nics();
 
-    nic.addrs[0].in.sin_family = AF_INET;
-    nic.addrs[0].prefix_len = 8;
-    cr_assert_eq(inet_pton(AF_INET, ip, &nic.addrs[0].in.sin_addr), 1);
-    return nic;
+    nics[0] = end == LINK_FROM ? t->from : t->to;
+    if (!t->ops->rdma)
+        return 1;
+    /* A connection that fell back to tcp would pass the tests and prove nothing. */
+    setenv("HOLMES_WIRE", "verbs", 0);
+    nics[1] = nics[0];
+    memcpy(nics[1].name, nics[1].ifname, sizeof nics[1].ifname);
+    memset(&nics[1].rdma, 0, sizeof nics[1].rdma);
+    return 2;
+}
+
+struct holmes_transport *link_transport(enum link_end end)
+{
+    struct holmes_nic nics[2];
+    struct holmes_transport *t;
+    int n = link_nics(end, nics);
+
+    cr_assert_eq(holmes_transport_create(nics, n, &t), 0);
+    return t;
 }
 
 int link_try_connect(struct link *l, void *handle)
@@ -57,11 +72,9 @@ void link_connect(struct link *l)
 
 void link_open(struct link *l)
 {
-    struct holmes_nic nic = link_nic("127.0.0.1");
-
     memset(l, 0, sizeof *l);
-    cr_assert_eq(holmes_transport_create(&nic, 1, &l->a), 0);
-    cr_assert_eq(holmes_transport_create(&nic, 1, &l->b), 0);
+    l->a = link_transport(LINK_FROM);
+    l->b = link_transport(LINK_TO);
     link_connect(l);
 }
 

@@ -1,4 +1,5 @@
-/* Two ends of a connection in one process over 127.0.0.1, for tests of the message protocol. Every
+/* Two ends of a connection in one process over the NICs of test_nics.h, for tests of the message
+ * protocol. Every
  * wait has a deadline. */
 #ifndef HOLMES_TEST_LINK_H
 #define HOLMES_TEST_LINK_H
@@ -13,7 +14,11 @@ struct link {
     struct holmes_conn *send, *recv;
 };
 
-struct holmes_nic link_nic(const char *ip);
+/* The NICs of one end as test_nics.h has them: one Ethernet NIC, or an RDMA port and the Ethernet
+ * NIC that it needs beside it. Returns how many. */
+enum link_end { LINK_FROM, LINK_TO };
+int link_nics(enum link_end end, struct holmes_nic nics[2]);
+struct holmes_transport *link_transport(enum link_end end);
 /* Each asserts success. */
 void link_open(struct link *l);
 void link_connect(struct link *l); /* called by link_open; again for a further connection of the

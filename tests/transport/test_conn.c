@@ -13,6 +13,7 @@
 #include "clock.h"
 #include "fake_peer.h"
 #include "link.h"
+#include "test_nics.h"
 #include "transport/proto.h"
 
 struct listening {
@@ -23,9 +24,8 @@ struct listening {
 
 static void listen_open(struct listening *s)
 {
-    struct holmes_nic nic = link_nic("127.0.0.1");
 
-    cr_assert_eq(holmes_transport_create(&nic, 1, &s->t), 0);
+    s->t = link_transport(LINK_TO);
     cr_assert_eq(holmes_listen(s->t, s, 0, s->handle, &s->l), 0);
 }
 
@@ -58,14 +58,13 @@ static void accept_until_logged(struct listening *s, const char *needle, int cou
 /* The true peer comes after whatever happened before, and moves a byte. */
 static void true_peer_gets_in(struct listening *s)
 {
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct link l = {.b = s->t, .listen = s->l};
     uint64_t start = holmes_now_ns();
     char from = 'y', to = 'n';
     struct holmes_mr *fm, *tm;
     struct holmes_request *send, *recv;
 
-    cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
+    l.a = link_transport(LINK_FROM);
     start = holmes_now_ns();
     cr_assert_eq(link_try_connect(&l, s->handle), 0);
     cr_assert_lt(holmes_now_ns() - start, 1000000000ull, "the true peer waited over a second");
@@ -220,7 +219,6 @@ Test(conn, crowd_of_silent_strangers_does_not_keep_the_true_peer_out)
     enum { CROWD = 300 };
     struct listening s;
     int fds[CROWD];
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct link l = {0};
 
     link_capture_log();
@@ -229,7 +227,7 @@ Test(conn, crowd_of_silent_strangers_does_not_keep_the_true_peer_out)
         fds[i] = fake_peer_dial(s.handle);
     l.b = s.t;
     l.listen = s.l;
-    cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
+    l.a = link_transport(LINK_FROM);
     cr_assert_eq(link_try_connect(&l, s.handle), 0);
     cr_assert_gt(link_log_count("silent while others wait"), 0);
     holmes_conn_close(l.send);
@@ -244,14 +242,13 @@ Test(conn, crowd_of_silent_strangers_does_not_keep_the_true_peer_out)
 
 static int connect_with(const void *handle)
 {
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct holmes_transport *t;
-    struct holmes_conn *c = (void *)&nic;
+    struct holmes_conn *c = (void *)handle;
     uint8_t copy[HOLMES_HANDLE_SIZE];
     int rc;
 
     memcpy(copy, handle, sizeof copy);
-    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    t = link_transport(LINK_FROM);
     rc = holmes_connect(t, NULL, 0, copy, &c);
     cr_assert_null(c, "a failed connect must leave no connection");
     holmes_transport_destroy(t);
@@ -288,7 +285,6 @@ Test(conn, host_that_merely_has_the_address_is_not_the_peer)
 {
     struct listening s, other;
     struct proto_handle h, o;
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct link l = {0};
 
     link_capture_log();
@@ -301,7 +297,7 @@ Test(conn, host_that_merely_has_the_address_is_not_the_peer)
     proto_handle_seal(&h);
     l.b = s.t;
     l.listen = s.l;
-    cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
+    l.a = link_transport(LINK_FROM);
     {
         uint64_t deadline = holmes_deadline_ms(2000);
         int sent = -EAGAIN, got = -EAGAIN;
@@ -329,7 +325,6 @@ Test(conn, address_that_drops_packets_is_passed_over)
     struct listening s;
     struct proto_handle h;
     struct sockaddr_in hole = {.sin_family = AF_INET};
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct link l = {0};
     int full = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), filler[8];
     socklen_t len = sizeof hole;
@@ -351,7 +346,7 @@ Test(conn, address_that_drops_packets_is_passed_over)
     proto_handle_seal(&h);
     l.b = s.t;
     l.listen = s.l;
-    cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
+    l.a = link_transport(LINK_FROM);
     start = holmes_now_ns();
     cr_assert_eq(link_try_connect(&l, &h), 0);
     cr_assert_lt(holmes_now_ns() - start, 2000000000ull);
@@ -368,7 +363,6 @@ Test(conn, nobody_there_is_refused_in_bounded_time)
 {
     struct listening s;
     uint8_t handle[HOLMES_HANDLE_SIZE];
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct holmes_transport *t;
     struct holmes_conn *c;
     uint64_t start = holmes_now_ns();
@@ -378,7 +372,7 @@ Test(conn, nobody_there_is_refused_in_bounded_time)
     listen_open(&s);
     memcpy(handle, s.handle, sizeof handle);
     listen_close(&s);
-    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    t = link_transport(LINK_FROM);
     while ((rc = holmes_connect(t, NULL, 0, handle, &c)) == -EAGAIN)
         ;
     cr_assert_eq(rc, -ECONNREFUSED);
@@ -390,7 +384,6 @@ Test(conn, nobody_there_is_refused_in_bounded_time)
 Test(conn, peer_that_never_answers_times_out)
 {
     struct listening s;
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct holmes_transport *t;
     struct holmes_conn *c;
     uint64_t start;
@@ -399,7 +392,7 @@ Test(conn, peer_that_never_answers_times_out)
     setenv("HOLMES_CONNECT_TIMEOUT", "1", 1);
     link_capture_log();
     listen_open(&s); /* never polled */
-    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    t = link_transport(LINK_FROM);
     start = holmes_now_ns();
     while ((rc = holmes_connect(t, NULL, 0, s.handle, &c)) == -EAGAIN)
         ;
@@ -458,7 +451,6 @@ static void child_receives(int handle_fd, int ready_fd, bool grandchild)
 
 static void killed_peer(bool grandchild)
 {
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct holmes_transport *t;
     struct holmes_conn *c;
     struct holmes_request *r;
@@ -480,7 +472,7 @@ static void killed_peer(bool grandchild)
     }
     close(life[0]);
     cr_assert_eq(read(to_parent[0], handle, sizeof handle), (ssize_t)sizeof handle);
-    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    t = link_transport(LINK_FROM);
     while ((rc = holmes_connect(t, NULL, 0, handle, &c)) == -EAGAIN)
         ;
     cr_assert_eq(rc, 0);
@@ -676,7 +668,6 @@ Test(conn, too_few_descriptors_name_the_limit_and_spare_older_connections)
 
 Test(conn, many_listens_share_one_port_inside_the_range)
 {
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct holmes_transport *t;
     struct holmes_listen *l[1000];
     uint16_t port = 0;
@@ -690,7 +681,7 @@ Test(conn, many_listens_share_one_port_inside_the_range)
     listen_close(&probe);
     snprintf(range, sizeof range, "%u-%u", h.addrs[0].port, h.addrs[0].port + 20);
     setenv("HOLMES_PORT_RANGE", range, 1);
-    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    t = link_transport(LINK_FROM);
     for (int i = 0; i < 1000; i++) {
         cr_assert_eq(holmes_listen(t, NULL, 0, &h, &l[i]), 0);
         cr_assert(port == 0 || port == h.addrs[0].port);
@@ -704,17 +695,19 @@ Test(conn, many_listens_share_one_port_inside_the_range)
 Test(conn, exhausted_port_range_is_refused_by_name)
 {
     struct listening s;
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct holmes_transport *t;
     struct proto_handle h;
+    struct holmes_nic nics[2];
     char range[32];
+    int n;
 
     link_capture_log();
     listen_open(&s);
     memcpy(&h, s.handle, sizeof h);
     snprintf(range, sizeof range, "%u-%u", h.addrs[0].port, h.addrs[0].port);
     setenv("HOLMES_PORT_RANGE", range, 1);
-    cr_assert_eq(holmes_transport_create(&nic, 1, &t), -EADDRINUSE);
+    n = link_nics(LINK_FROM, nics);
+    cr_assert_eq(holmes_transport_create(nics, n, &t), -EADDRINUSE);
     cr_assert_eq(link_log_count(range), 1);
     listen_close(&s);
 }
@@ -722,13 +715,12 @@ Test(conn, exhausted_port_range_is_refused_by_name)
 Test(conn, reap_closes_what_an_aborted_owner_left)
 {
     struct listening s;
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct holmes_transport *t;
     struct holmes_conn *c;
     int fds, owner;
 
     listen_open(&s);
-    cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+    t = link_transport(LINK_FROM);
     {
         uint8_t warm[HOLMES_HANDLE_SIZE];
         struct holmes_listen *l;
@@ -770,7 +762,6 @@ static int streams_to(const char *ip)
  * of its NICs'. */
 Test(conn, advertised_address_carries_handshake_and_lanes)
 {
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct link l = {0};
     struct holmes_conn_stats stats;
     char from = 'v', to = '-';
@@ -780,9 +771,9 @@ Test(conn, advertised_address_carries_handshake_and_lanes)
 
     /* Of this process alone, since streams are counted by it. */
     snprintf(ip, sizeof ip, "127.%d.%d.9", 1 + getpid() / 250 % 250, 1 + getpid() % 250);
-    cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
+    l.a = link_transport(LINK_FROM);
     setenv("HOLMES_ADVERTISE", ip, 1);
-    cr_assert_eq(holmes_transport_create(&nic, 1, &l.b), 0);
+    l.b = link_transport(LINK_TO);
     link_connect(&l);
     holmes_conn_get_stats(l.send, &stats);
     cr_assert(strstr(stats.peer, ip), "%s", stats.peer);
@@ -800,7 +791,6 @@ Test(conn, advertised_address_carries_handshake_and_lanes)
 
 Test(conn, advertised_addresses_that_are_none_are_refused)
 {
-    struct holmes_nic nic = link_nic("127.0.0.1");
     struct holmes_transport *t;
     struct holmes_listen *l;
     uint8_t handle[HOLMES_HANDLE_SIZE];
@@ -810,7 +800,7 @@ Test(conn, advertised_addresses_that_are_none_are_refused)
          *bad; bad++) {
         setenv("HOLMES_ADVERTISE", *bad, 1);
         link_capture_log();
-        cr_assert_eq(holmes_transport_create(&nic, 1, &t), 0);
+        t = link_transport(LINK_FROM);
         cr_assert_eq(holmes_listen(t, NULL, 0, handle, &l), -EINVAL, "%s was taken", *bad);
         cr_assert_eq(link_log_count("one to three IP addresses are right"), 1, "%s", *bad);
         holmes_transport_destroy(t);
@@ -819,12 +809,12 @@ Test(conn, advertised_addresses_that_are_none_are_refused)
 
 Test(conn, source_address_is_the_nics)
 {
-    struct holmes_nic nic = link_nic("127.0.0.3");
+    struct holmes_nic nic = test_loopback_nic("127.0.0.3");
     struct link l = {0};
     struct holmes_conn_stats stats;
 
     cr_assert_eq(holmes_transport_create(&nic, 1, &l.a), 0);
-    nic = link_nic("127.0.0.2");
+    nic = test_loopback_nic("127.0.0.2");
     cr_assert_eq(holmes_transport_create(&nic, 1, &l.b), 0);
     link_connect(&l);
     holmes_conn_get_stats(l.send, &stats);

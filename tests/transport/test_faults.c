@@ -8,16 +8,18 @@
 #include "clock.h"
 #include "fault_driver.h"
 #include "link.h"
+#include "test_nics.h"
 
 #define BIG (1u << 20)
 
 static struct fault_plan plan;
-static const struct wire_ops *wires[2];
+static const struct wire_ops *wires[3];
 
-static void faulty_wire(void)
+static void faulty_wire(const struct wire_ops *ops)
 {
     memset(&plan, 0, sizeof plan);
-    wires[0] = fault_driver(&holmes_wire_ofi, &plan);
+    wires[0] = fault_driver(ops, &plan);
+    wires[1] = ops->rdma ? &holmes_wire_ofi : NULL;
     holmes_wires_override(wires);
 }
 
@@ -90,7 +92,7 @@ Test(faults, wire_without_room_loses_nothing)
 {
     struct link l;
 
-    faulty_wire();
+    faulty_wire(test_nics()->ops);
     setenv("HOLMES_LANES", "3", 1);
     link_open(&l);
     for (int n = 1; n < 30; n++) {
@@ -104,7 +106,7 @@ Test(faults, late_completions_lose_nothing)
 {
     struct link l;
 
-    faulty_wire();
+    faulty_wire(test_nics()->ops);
     link_open(&l);
     for (int n = 1; n < 50; n += 7) {
         plan.delay_polls = n;
@@ -118,7 +120,7 @@ Test(faults, any_failing_post_ends_in_an_error_and_leaks_nothing)
     struct link l;
     int fds = 0;
 
-    faulty_wire();
+    faulty_wire(test_nics()->ops);
     link_open(&l);
     for (int n = 1; n <= 24; n++) {
         struct holmes_conn *s, *r;
@@ -144,7 +146,7 @@ Test(faults, dropped_lane_fails_both_ends_in_bounded_time)
 {
     struct link l;
 
-    faulty_wire();
+    faulty_wire(test_nics()->ops);
     setenv("HOLMES_LANES", "2", 1);
     link_open(&l);
     for (int n = 1; n <= 30; n += 3) {
@@ -189,7 +191,7 @@ Test(faults, buffers_registered_by_several_connections_cost_the_wire_one_registr
     static char buf[RANGES][4096];
     int before;
 
-    faulty_wire();
+    faulty_wire(test_nics()->ops);
     link_open(&l);
     other = l.recv;
     holmes_conn_close(l.send);
@@ -224,7 +226,7 @@ Test(faults, refused_registration_is_an_error_and_not_the_end)
     char buf[16];
     struct holmes_mr *mr;
 
-    faulty_wire();
+    faulty_wire(test_nics()->ops);
     link_open(&l);
     plan.mr_reg_error = -ENOMEM;
     cr_assert_eq(holmes_mr_reg(l.send, buf, 16, &mr), -ENOMEM);
@@ -235,14 +237,14 @@ Test(faults, refused_registration_is_an_error_and_not_the_end)
 
 Test(faults, refused_resources_fail_the_set_up_with_their_reason)
 {
-    struct holmes_nic nic = link_nic("127.0.0.1");
+    struct holmes_nic nic = test_loopback_nic("127.0.0.1");
     uint8_t handle[HOLMES_HANDLE_SIZE];
     struct holmes_transport *t;
     struct link l = {0};
     int rc;
 
     link_capture_log();
-    faulty_wire();
+    faulty_wire(&holmes_wire_ofi);
     plan.load_error = -ELIBACC;
     cr_assert_eq(holmes_transport_create(&nic, 1, &t), -ELIBACC);
     plan.load_error = 0;

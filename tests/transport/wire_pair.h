@@ -1,4 +1,5 @@
-/* Two ends of lanes in one process, for tests of any wire_ops, between the NICs of test_nics(). Every wait has a deadline. */
+/* Two ends of lanes in one process, for tests of any wire_ops, between the NICs of test_nics().
+ * Every wait has a deadline. */
 #ifndef HOLMES_WIRE_PAIR_H
 #define HOLMES_WIRE_PAIR_H
 
