@@ -43,6 +43,8 @@ enum holmes_env_type {
       "what carries connections: auto chooses for each, verbs refuses where RDMA does not reach")  \
     X(PROBE_MS, "HOLMES_PROBE_MS", INT, "1000", 1, 60000, NULL,                                    \
       "milliseconds that the probe of an RDMA path may take when its ends do not tell")            \
+    X(FABRIC, "HOLMES_FABRIC", STRING, NULL, 0, 0, NULL,                                           \
+      "id, or device[:port]=id[,...]: RDMA ports with equal ids share a fabric, others do not")    \
     X(LIBFABRIC, "HOLMES_LIBFABRIC", STRING, "libfabric.so.1", 0, 0, NULL, "libfabric to open")    \
     X(NET_NAME, "HOLMES_NET_NAME", STRING, "Holmes", 0, 0, NULL,                                   \
       "name the plugin shows NCCL (Megatron-LM accepts only IB or Socket as net_name)")            \
@@ -55,12 +57,26 @@ enum holmes_env_type {
       "NCCL's root address; a hint for the interface")                                             \
     X(NCCL_DEBUG, "NCCL_DEBUG", STRING, NULL, 0, 0, NULL,                                          \
       "NCCL's log level; lines of single messages are written at TRACE only")                      \
+    X(NCCL_IB_HCA, "NCCL_IB_HCA", STRING, NULL, 0, 0, NULL,                                        \
+      "[^][=]device[:port][,...]: RDMA ports by prefix of the device, = exact, ^ excluded")        \
+    X(NCCL_IB_GID_INDEX, "NCCL_IB_GID_INDEX", INT, "-1", INT32_MIN, INT32_MAX, NULL,               \
+      "the one GID that RoCE ports use; below 0 the best of their tables")                         \
+    X(NCCL_IB_ROCE_VERSION_NUM, "NCCL_IB_ROCE_VERSION_NUM", INT, "2", 1, 2, NULL,                  \
+      "RoCE version whose GIDs come first")                                                        \
+    X(NCCL_IB_ADDR_FAMILY, "NCCL_IB_ADDR_FAMILY", STRING, "AF_INET", 0, 0, NULL,                   \
+      "AF_INET or AF_INET6: family whose RoCE GIDs come first")                                    \
+    X(NCCL_IB_ADDR_RANGE, "NCCL_IB_ADDR_RANGE", STRING, NULL, 0, 0, NULL,                          \
+      "address/length: RoCE GIDs in that range come first")                                        \
+    X(NCCL_IB_ROUTABLE_FLID_GID_INDEX, "NCCL_IB_ROUTABLE_FLID_GID_INDEX", INT, "1", INT32_MIN,     \
+      INT32_MAX, NULL, "InfiniBand GID that goes before GID 0 where it holds a FLID")              \
+    X(NCCL_IB_MERGE_VFS, "NCCL_IB_MERGE_VFS", INT, "1", INT32_MIN, INT32_MAX, NULL,                \
+      "0: NCCL sees virtual functions of an adapter as adapters of their own")                     \
     X(NCCL_IB_QPS_PER_CONNECTION, "NCCL_IB_QPS_PER_CONNECTION", INT, "1", 1, 128, NULL,            \
       "queue pairs per RDMA port of a connection, the larger of both ends; at most 8 are used")    \
     X(NCCL_IB_SPLIT_DATA_ON_QPS, "NCCL_IB_SPLIT_DATA_ON_QPS", INT, "0", 0, 1, NULL,                \
       "1: cut each message over all queue pairs; 0: use them in turn")                             \
-    X(NCCL_IB_DISABLE, "NCCL_IB_DISABLE", INT, "0", 0, 1, NULL,                                    \
-      "1: no RDMA; no effect yet, since this release has none")
+    X(NCCL_IB_DISABLE, "NCCL_IB_DISABLE", INT, "0", INT32_MIN, INT32_MAX, NULL,                    \
+      "other than 0: no RDMA port is used")
 
 enum holmes_env_id {
 #define X(id, name, type, dflt, min, max, choices, help) HOLMES_ENV_##id,

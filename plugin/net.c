@@ -12,11 +12,9 @@
 
 #include "env.h"
 #include "log.h"
-#include "siphash.h"
 #include "topology.h"
 
-#define SPEED_UNKNOWN_MBPS 10000 /* what NCCL assumes */
-#define NET_NAME_MAX       63    /* characters */
+#define NET_NAME_MAX 63 /* characters */
 
 struct holmes_plugin_comm {
     uint64_t id;
@@ -25,7 +23,8 @@ struct holmes_plugin_comm {
 /* `transport` is written under the lock and read without it by those who hold a reference. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct holmes_transport *_Atomic transport;
-static struct holmes_plugin_device devices[HOLMES_NICS_MAX]; /* of `transport` */
+static struct holmes_plugin_device devices[HOLMES_NICS_MAX]; /* the first NICs of `transport` */
+static int ndevices;
 static int references;
 static bool held_until_exit;
 /* Listens and connections in the hands of callers: while there are any, exit must not pull the
@@ -87,60 +86,32 @@ static int check_environment(void)
     return 0;
 }
 
-/* NCCL may look at a name for as long as the library is loaded, so texts are kept once each. */
-static const char *keep_text(const char *text)
+/* Connections take host memory only so far. */
+static int transport_memory(void)
 {
-    static struct kept {
-        struct kept *next;
-        char text[];
-    } * all;
-    size_t len = strlen(text) + 1;
-    struct kept *k;
-
-    for (k = all; k; k = k->next) {
-        if (strcmp(k->text, text) == 0)
-            return k->text;
-    }
-    k = malloc(sizeof *k + len);
-    if (!k)
-        return NULL;
-    memcpy(k->text, text, len);
-    k->next = all;
-    all = k;
-    return k->text;
-}
-
-static int describe(const struct holmes_nic *nic, struct holmes_plugin_device *out)
-{
-    static const uint8_t no_key[16];
-    const char *place = nic->pci_path[0] ? nic->pci_path : nic->name;
-
-    out->name = keep_text(nic->name);
-    out->pci_path = nic->pci_path[0] ? keep_text(nic->pci_path) : NULL;
-    out->guid = holmes_siphash(no_key, place, strlen(place));
-    out->speed_mbps = nic->speed_mbps > 0 && nic->speed_mbps <= INT32_MAX ? (int)nic->speed_mbps
-                                                                          : SPEED_UNKNOWN_MBPS;
-    return out->name && (out->pci_path || !nic->pci_path[0]) ? 0 : -ENOMEM;
+    return HOLMES_MEMORY_HOST;
 }
 
 static int transport_open(void)
 {
-    struct holmes_nic nics[HOLMES_NICS_MAX];
+    struct holmes_nics found;
     struct holmes_transport *t;
-    int n, rc = check_environment();
+    int rc = check_environment();
 
     if (rc == 0)
-        rc = holmes_nics_discover("/sys", nics, &n);
+        rc = holmes_nics_discover("/sys", NULL, NULL, &found);
     if (rc != 0)
         return rc;
     raise_descriptor_limit();
-    for (int i = 0; rc == 0 && i < n; i++)
-        rc = describe(&nics[i], &devices[i]);
+    for (int i = 0; rc == 0 && i < found.nshown; i++)
+        rc = holmes_plugin_describe(&found.nics[i], transport_memory(), devices, i, &devices[i]);
     if (rc == 0)
-        rc = holmes_transport_create(nics, n, &t);
-    if (rc == 0)
-        atomic_store(&transport, t);
-    return rc;
+        rc = holmes_transport_create(found.nics, found.n, &t);
+    if (rc != 0)
+        return rc;
+    ndevices = found.nshown;
+    atomic_store(&transport, t);
+    return 0;
 }
 
 static int reference_get(void)
@@ -226,7 +197,7 @@ int holmes_plugin_devices(int *ndev)
 
     if (!t)
         return -ENODEV;
-    *ndev = holmes_transport_nics(t);
+    *ndev = ndevices;
     return 0;
 }
 
@@ -236,7 +207,7 @@ int holmes_plugin_device(int dev, struct holmes_plugin_device *out)
 
     if (!t)
         return -ENODEV;
-    if (dev < 0 || dev >= holmes_transport_nics(t))
+    if (dev < 0 || dev >= ndevices)
         return -EINVAL;
     *out = devices[dev];
     return 0;

@@ -11,6 +11,7 @@
 
 #include <stdint.h>
 
+#include "device.h"
 #include "transport.h"
 
 /* One communicator: owns what its aborted set-up leaves behind. */
@@ -26,13 +27,6 @@ int holmes_plugin_init_once(void);
 
 /* NULL is fine. */
 void holmes_plugin_finalize(struct holmes_plugin_comm *comm);
-
-struct holmes_plugin_device {
-    const char *name;     /* unique; as pci_path, lives as long as the process */
-    const char *pci_path; /* NULL when the NIC is no PCI function */
-    uint64_t guid;        /* equal for NICs that end in one PCI function */
-    int speed_mbps;       /* a guess where the kernel does not know */
-};
 
 /* Any thread, at any time after an init. -ENODEV before one; -EINVAL for no such device. */
 int holmes_plugin_devices(int *ndev);

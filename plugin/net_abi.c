@@ -13,6 +13,9 @@
 
 _Static_assert(HOLMES_HANDLE_SIZE == NCCL_NET_HANDLE_MAXSIZE, "the handle is NCCL's");
 _Static_assert(HOLMES_MAX_REQUESTS == NCCL_NET_MAX_REQUESTS, "as many requests as NCCL may post");
+_Static_assert(HOLMES_MEMORY_HOST == NCCL_PTR_HOST && HOLMES_MEMORY_CUDA == NCCL_PTR_CUDA &&
+                   HOLMES_MEMORY_DMABUF == NCCL_PTR_DMABUF,
+               "device.h has NCCL's values");
 
 #define MAX_COMMS 65536
 
@@ -73,9 +76,9 @@ static ncclResult_t devices_v6(int *ndev)
         (p)->name = (char *)(uintptr_t)(d)->name;                                                  \
         (p)->pciPath = (char *)(uintptr_t)(d)->pci_path;                                           \
         (p)->guid = (d)->guid;                                                                     \
-        (p)->ptrSupport = NCCL_PTR_HOST;                                                           \
+        (p)->ptrSupport = (d)->memory;                                                             \
         (p)->speed = (d)->speed_mbps;                                                              \
-        (p)->port = 0;                                                                             \
+        (p)->port = (d)->port;                                                                     \
         (p)->latency = 0;                                                                          \
         (p)->maxComms = MAX_COMMS;                                                                 \
         (p)->maxRecvs = 1;                                                                         \

@@ -386,8 +386,8 @@ int holmes_netif_choose(const struct holmes_netif *ifs, int nifs,
         if (!named && cands[i].class != best)
             snprintf(v->reason, sizeof v->reason, "%s; there is %s", class_names[cands[i].class],
                      class_names[best]);
-        else if (used == HOLMES_NICS_MAX)
-            snprintf(v->reason, sizeof v->reason, "more than %d interfaces", HOLMES_NICS_MAX);
+        else if (used == HOLMES_NETIFS_MAX)
+            snprintf(v->reason, sizeof v->reason, "more than %d interfaces", HOLMES_NETIFS_MAX);
         else
             use(&ifs[cands[i].index], &cands[i], named, &nics[used++], v);
     }

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "env.h"
-#include "log.h"
 #include "sysfs.h"
 #include "topology.h"
 
@@ -231,39 +229,4 @@ int holmes_netif_collect(const char *sysfs_root, struct holmes_netif **out, int 
     *out = ifs;
     *nifs = n;
     return 0;
-}
-
-int holmes_nics_discover(const char *sysfs_root, struct holmes_nic *nics, int *nnics)
-{
-    const struct holmes_netif_request req = {
-        .ifname = holmes_env_string(HOLMES_ENV_NCCL_SOCKET_IFNAME),
-        .family = holmes_env_string(HOLMES_ENV_NCCL_SOCKET_FAMILY),
-        .comm_id = holmes_env_string(HOLMES_ENV_NCCL_COMM_ID),
-    };
-    struct holmes_netif_verdict *verdicts;
-    struct holmes_netif *ifs = NULL;
-    char why[768];
-    int n = 0, rc = holmes_netif_collect(sysfs_root, &ifs, &n);
-
-    if (req.family && *req.family && strcmp(req.family, "AF_INET") != 0 &&
-        strcmp(req.family, "AF_INET6") != 0)
-        holmes_warn(TOPO, "NCCL_SOCKET_FAMILY=\"%s\" counts as unset: AF_INET or AF_INET6 is right",
-                    req.family);
-    if (rc != 0) {
-        holmes_warn(TOPO, "cannot list network interfaces: %s", holmes_strerror(rc));
-        return rc;
-    }
-    verdicts = calloc((size_t)n + 1, sizeof *verdicts);
-    rc = verdicts ? holmes_netif_choose(ifs, n, &req, verdicts, nics, nnics, why, sizeof why)
-                  : -ENOMEM;
-    if (rc == -ENOMEM)
-        snprintf(why, sizeof why, "no memory for %d network interfaces", n);
-    if (rc != 0)
-        holmes_warn(TOPO, "%s", why);
-    for (int i = 0; rc == 0 && i < n; i++)
-        holmes_info(TOPO, "nic %s %s: %s", ifs[i].name, verdicts[i].used ? "used" : "not used",
-                    verdicts[i].reason);
-    free(verdicts);
-    free(ifs);
-    return rc;
 }

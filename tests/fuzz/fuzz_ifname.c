@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         {.name = "lo", .flags = IFF_UP | IFF_RUNNING, .kind = HOLMES_NETIF_LOOPBACK, .naddrs = 1},
     };
     struct holmes_netif_verdict verdicts[3];
-    struct holmes_nic nics[HOLMES_NICS_MAX];
+    struct holmes_nic nics[HOLMES_NETIFS_MAX];
     char text[4097], why[256];
     struct holmes_netif_request req = {.ifname = text};
     int n = 0;

@@ -46,7 +46,7 @@ static inline struct holmes_netif world_netif(const char *name, enum holmes_neti
 struct world_answer {
     int rc;
     int nnics;
-    struct holmes_nic nics[HOLMES_NICS_MAX];
+    struct holmes_nic nics[HOLMES_NETIFS_MAX];
     struct holmes_netif_verdict verdicts[32];
     char why[768];
     char names[256]; /* of the NICs in order, separated by spaces */

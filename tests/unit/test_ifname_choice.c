@@ -189,6 +189,6 @@ Test(ifname_choice, at_most_sixteen_are_used)
         ifs[i] = world_netif(name, HOLMES_NETIF_PHYSICAL, addr);
     }
     a = world_choose(ifs, 20, nothing_asked);
-    cr_assert_eq(a.nnics, HOLMES_NICS_MAX);
+    cr_assert_eq(a.nnics, HOLMES_NETIFS_MAX);
     expect_reason(&a, 16, "more than 16");
 }

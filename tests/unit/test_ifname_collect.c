@@ -89,23 +89,23 @@ Test(ifname_collect, a_sys_of_another_namespace_is_not_believed)
 
 Test(ifname_collect, discovery_obeys_the_environment)
 {
-    struct holmes_nic nics[HOLMES_NICS_MAX];
-    int n;
+    struct holmes_nics found;
 
     enter_namespace();
     run("ip link set lo up && ip link add va type veth peer name vb && ip link set va up && "
         "ip link set vb up && ip addr add 10.77.1.1/24 dev va && ip addr add 10.77.2.1/24 dev vb");
     unsetenv("NCCL_SOCKET_IFNAME");
-    cr_assert_eq(holmes_nics_discover("/sys", nics, &n), 0);
-    cr_assert_eq(n, 2);
+    cr_assert_eq(holmes_nics_discover("/sys", NULL, NULL, &found), 0);
+    cr_assert_eq(found.n, 2);
+    cr_assert_eq(found.nshown, 2);
     setenv("NCCL_SOCKET_IFNAME", "=vb", 1);
-    cr_assert_eq(holmes_nics_discover("/sys", nics, &n), 0);
-    cr_assert_eq(n, 1);
-    cr_assert_str_eq(nics[0].name, "vb");
+    cr_assert_eq(holmes_nics_discover("/sys", NULL, NULL, &found), 0);
+    cr_assert_eq(found.n, 1);
+    cr_assert_str_eq(found.nics[0].name, "vb");
     setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-    cr_assert_eq(holmes_nics_discover("/sys", nics, &n), 0);
-    cr_assert_str_eq(nics[0].name, "lo");
-    cr_assert_eq(nics[0].addrs[0].in.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+    cr_assert_eq(holmes_nics_discover("/sys", NULL, NULL, &found), 0);
+    cr_assert_str_eq(found.nics[0].name, "lo");
+    cr_assert_eq(found.nics[0].addrs[0].in.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
 }
 
 /* A recorded tree: an adapter behind virtio. */
