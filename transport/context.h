@@ -32,7 +32,7 @@ struct device {
 };
 
 struct holmes_transport {
-    int ndevices;
+    atomic_int ndevices;
     struct device *devices[HOLMES_MAX_DEVICES]; /* fused ones last */
     const struct wire_ops *tcp, *rdma;          /* NULL: that wire's library could not be opened */
     char no_rdma[96];                           /* why `rdma` is NULL */

@@ -26,7 +26,8 @@
 int request_queue_init(struct holmes_conn *c)
 {
     struct request_queue *q = &c->q;
-    size_t count = c->sending ? PROTO_SLOTS : HOLMES_MAX_REQUESTS;
+    /* Each receive may have a flush behind it. */
+    size_t count = c->sending ? PROTO_SLOTS : 2 * HOLMES_MAX_REQUESTS;
 
     memset(q, 0, sizeof *q);
     holmes_list_init(&q->pushing);
@@ -71,6 +72,8 @@ bool request_is_done(const struct holmes_request *r)
     bool delivers = r->conn->limits.delivers;
     uint64_t last = r->seq + (uint64_t)r->n - 1;
 
+    if (r->kind == REQUEST_FLUSH)
+        return r->send.writes == 0;
     if (r->kind == REQUEST_RECV)
         return (delivers ? q->recv.completed : q->recv.acked) >= last;
     if (r->send.part < r->send.nparts || r->send.writes > 0)
@@ -98,6 +101,8 @@ bool request_uses(const struct holmes_conn *c, const struct holmes_mr *mr)
 
 bool request_describe_oldest(const struct holmes_conn *c, uint64_t now_ns, char *buf, size_t len)
 {
+    static const char *const kinds[] = {
+        [REQUEST_SEND] = "send", [REQUEST_RECV] = "receive", [REQUEST_FLUSH] = "flush"};
     const struct holmes_request *oldest = NULL;
     size_t bytes = 0;
 
@@ -114,7 +119,7 @@ bool request_describe_oldest(const struct holmes_conn *c, uint64_t now_ns, char 
     if (!oldest)
         return false;
     snprintf(buf, len, "%s %llu is %.1f s old; %d requests with %zu bytes outstanding",
-             oldest->kind == REQUEST_SEND ? "send" : "receive", (unsigned long long)oldest->seq,
+             kinds[oldest->kind], (unsigned long long)oldest->seq,
              (double)(now_ns - oldest->started_ns) * 1e-9, c->q.outstanding, bytes);
     return true;
 }
@@ -409,6 +414,32 @@ int request_recv(struct holmes_conn *c, int n, void *const *bufs, const size_t *
         q->recv.slots[proto_slot(seq)] = (struct recv_slot){.request = r, .index = i, .seq = seq};
     }
     holmes_list_append(&q->pushing, &r->link);
+    *out = r;
+    return 0;
+}
+
+int request_flush(struct holmes_conn *c, const void *buf, struct holmes_mr *mr,
+                  struct holmes_request **out)
+{
+    struct holmes_request *r = request_get(c, REQUEST_FLUSH);
+    int rc = 0;
+
+    if (!r)
+        return -EAGAIN;
+    r->seq = c->q.next_seq;
+    r->n = 1;
+    r->msg[0].mr = mr;
+    for (int i = 0; rc == 0 && i < c->nrails; i++) {
+        rc = c->ops->lane_flush(c->lanes[i], buf, &mr->wire[c->rails[i].member], r);
+        r->send.writes += rc == 0;
+    }
+    /* A flush that is half under way stays the provider's until it reports. */
+    if (rc == -EAGAIN && r->send.writes > 0)
+        rc = -EIO;
+    if (rc != 0) {
+        request_release(r);
+        return rc;
+    }
     *out = r;
     return 0;
 }

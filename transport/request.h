@@ -9,7 +9,7 @@
 #include "pool.h"
 #include "proto.h"
 
-enum request_kind { REQUEST_FREE, REQUEST_SEND, REQUEST_RECV };
+enum request_kind { REQUEST_FREE, REQUEST_SEND, REQUEST_RECV, REQUEST_FLUSH };
 
 struct request_message {
     const void *buf;
@@ -35,7 +35,7 @@ struct holmes_request {
             int nparts, part; /* part: the one being posted */
             size_t part_done; /* bytes of it posted */
             bool record_posted;
-            int writes; /* last writes of parts: posted, not yet reported */
+            int writes; /* last writes of parts, or reads of a flush: posted, not yet reported */
         } send;
         struct {
             int slots_posted; /* clear-to-sends written */
@@ -87,6 +87,9 @@ int request_send(struct holmes_conn *c, const void *buf, size_t len, int tag, st
                  struct holmes_request **out);
 int request_recv(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
                  const int *tags, struct holmes_mr *const *mrs, struct holmes_request **out);
+/* Makes what arrived in `mr` at `buf` visible to the GPU, whatever rail brought it. */
+int request_flush(struct holmes_conn *c, const void *buf, struct holmes_mr *mr,
+                  struct holmes_request **out);
 bool request_is_done(const struct holmes_request *r);
 void request_release(struct holmes_request *r);
 /* Whether an outstanding request uses the registration. */

@@ -256,7 +256,7 @@ static const struct holmes_addr *only_addr(const struct holmes_transport *t)
     return &t->devices[0]->nic.addrs[0];
 }
 
-static struct device *device_add(struct holmes_transport *t, const struct holmes_nic *nic)
+static struct device *device_new(struct holmes_transport *t, const struct holmes_nic *nic)
 {
     struct device *d = t->ndevices < HOLMES_MAX_DEVICES ? calloc(1, sizeof *d) : NULL;
 
@@ -264,9 +264,17 @@ static struct device *device_add(struct holmes_transport *t, const struct holmes
         return NULL;
     d->t = t;
     d->nic = *nic;
+    d->nmembers = 1;
+    d->members[0] = d;
     pthread_mutex_init(&d->open_lock, NULL);
-    t->devices[t->ndevices++] = d;
     return d;
+}
+
+/* From here on others see it. */
+static void device_publish(struct holmes_transport *t, struct device *d)
+{
+    t->devices[t->ndevices] = d;
+    atomic_fetch_add(&t->ndevices, 1);
 }
 
 int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct holmes_transport **out)
@@ -292,12 +300,11 @@ int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct hol
     t->listener.fd = -1;
     atomic_store(&t->next_id, 1);
     for (int i = 0; i < nnics; i++) {
-        struct device *d = device_add(t, &nics[i]);
+        struct device *d = device_new(t, &nics[i]);
 
         if (!d)
             goto fail;
-        d->nmembers = 1;
-        d->members[0] = d;
+        device_publish(t, d);
     }
     t->warn_stall_ns = (uint64_t)holmes_env_int(HOLMES_ENV_WARN_STALL) * 1000000000ull;
     holmes_env_range(HOLMES_ENV_PORT_RANGE, &t->port_low, &t->port_high);
@@ -370,6 +377,65 @@ void holmes_transport_reap(struct holmes_transport *t, const void *owner)
         pthread_mutex_unlock(&t->lock);
         conn_destroy(found);
     } while (found);
+}
+
+int holmes_transport_fuse(struct holmes_transport *t, const struct holmes_nic *nic,
+                          const int *members, int n, int *out)
+{
+    struct device *d = NULL;
+    bool valid = n >= 2 && n <= HOLMES_MAX_RAILS;
+
+    for (int i = 0; valid && i < n; i++)
+        valid = members[i] >= 0 && members[i] < t->ndevices &&
+                device_is_rdma(t->devices[members[i]]) && t->devices[members[i]]->nmembers == 1;
+    if (!valid)
+        return -EINVAL;
+    pthread_mutex_lock(&t->lock);
+    d = device_new(t, nic);
+    if (d) {
+        d->nmembers = n;
+        for (int i = 0; i < n; i++)
+            d->members[i] = t->devices[members[i]];
+        *out = t->ndevices;
+        device_publish(t, d);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return d ? 0 : -ENOMEM;
+}
+
+unsigned holmes_transport_memory(struct holmes_transport *t, int i)
+{
+    struct device *d = t->devices[i];
+    unsigned memory = HOLMES_MEMORY_HOST;
+    bool cuda = true, dmabuf = true;
+
+    if (!device_is_rdma(d) || device_open(d) != 0)
+        return memory;
+    for (int m = 0; m < d->nmembers; m++) {
+        cuda = cuda && d->members[m]->nic.rdma.cuda;
+        dmabuf = dmabuf && d->members[m]->limits.dmabuf;
+    }
+    return memory | (cuda ? HOLMES_MEMORY_CUDA : 0) | (dmabuf ? HOLMES_MEMORY_DMABUF : 0);
+}
+
+int holmes_nic_check(const struct holmes_nic *nic)
+{
+    char why[256];
+
+    for (const struct wire_ops *const *w = holmes_wires(); *w; w++) {
+        struct wire_nic *wn;
+        int rc;
+
+        if ((*w)->rdma != (nic->rdma.port != 0))
+            continue;
+        rc = (*w)->load(why, sizeof why);
+        if (rc == 0)
+            rc = (*w)->nic_open(nic, 0, 0, &wn);
+        if (rc == 0)
+            (*w)->nic_close(wn);
+        return rc;
+    }
+    return -ELIBACC;
 }
 
 int holmes_transport_nics(const struct holmes_transport *t)
@@ -803,6 +869,33 @@ int holmes_irecv(struct holmes_conn *c, int n, void *const *bufs, const size_t *
         *out = NULL;
         rc = c->error;
     }
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+int holmes_iflush(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
+                  struct holmes_mr *const *mrs, struct holmes_request **out)
+{
+    int last = -1, rc;
+
+    *out = NULL;
+    if (c->sending || n < 1 || n > HOLMES_MAX_GROUP)
+        return -EINVAL;
+    /* A read of the last bytes pushes all before them. */
+    for (int i = 0; i < n; i++) {
+        if (lens[i] > 0 && mrs[i] && mrs[i]->kind != MR_HOST)
+            last = i;
+    }
+    if (last < 0 || !c->ops->lane_flush || holmes_env_int(HOLMES_ENV_NCCL_GDR_FLUSH_DISABLE))
+        return 0;
+    if (!mr_covers(mrs[last], bufs[last], lens[last]))
+        return -EINVAL;
+    pthread_mutex_lock(&c->lock);
+    rc = conn_drive(c);
+    if (rc == 0)
+        rc = request_flush(c, bufs[last], mrs[last], out);
+    if (rc != 0 && rc != -EAGAIN)
+        rc = conn_wire_error(c, rc) != 0 ? c->error : -EAGAIN;
     pthread_mutex_unlock(&c->lock);
     return rc;
 }

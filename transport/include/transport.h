@@ -94,6 +94,11 @@ int holmes_isend(struct holmes_conn *c, const void *buf, size_t len, int tag, st
 int holmes_irecv(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
                  const int *tags, struct holmes_mr *const *mrs, struct holmes_request **out);
 
+/* Before a receive into GPU memory is used there: makes the received bytes visible to the GPU. *out
+ * is NULL where there is nothing to do. -EAGAIN: call again. `lens` are the received sizes. */
+int holmes_iflush(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
+                  struct holmes_mr *const *mrs, struct holmes_request **out);
+
 /* Drives the connection. When *done is set the request is gone; `lens` (NULL is fine) then has the
  * true size of each of its messages: one for a send, n for a receive. On an error the request is
  * gone as well. */
@@ -110,6 +115,21 @@ struct holmes_conn_stats {
     uint64_t messages, bytes; /* completed payload */
 };
 void holmes_conn_get_stats(struct holmes_conn *c, struct holmes_conn_stats *out);
+
+/* Makes 2 to HOLMES_MAX_RAILS RDMA ports (by index) one NIC, described by `nic` and numbered *out
+ * behind all others: its connections run over all of them. -EINVAL for other members. */
+int holmes_transport_fuse(struct holmes_transport *t, const struct holmes_nic *nic,
+                          const int *members, int n, int *out);
+
+/* Kinds of memory that connections on NIC `i` can register; host always. */
+#define HOLMES_MEMORY_HOST   1u
+#define HOLMES_MEMORY_CUDA   2u
+#define HOLMES_MEMORY_DMABUF 4u
+unsigned holmes_transport_memory(struct holmes_transport *t, int i);
+
+/* Opens and closes the NIC, before there is a transport: 0, or why it cannot be used. -ELIBACC when
+ * the wire that would serve it is not there. */
+int holmes_nic_check(const struct holmes_nic *nic);
 
 /* Number of NICs, and NIC `i`; pointers live as long as the transport. */
 int holmes_transport_nics(const struct holmes_transport *t);
