@@ -51,6 +51,7 @@ static struct holmes_request *request_get(struct holmes_conn *c, enum request_ki
     r->kind = kind;
     r->started_ns = holmes_now_ns();
     holmes_list_init(&r->link);
+    c->q.receives += kind == REQUEST_RECV;
     if (c->q.outstanding++ == 0)
         c->q.moved_ns = r->started_ns;
     return r;
@@ -61,6 +62,7 @@ void request_release(struct holmes_request *r)
     struct request_queue *q = &r->conn->q;
 
     holmes_list_remove(&r->link);
+    q->receives -= r->kind == REQUEST_RECV;
     r->kind = REQUEST_FREE;
     q->outstanding--;
     holmes_pool_put(&q->pool, r);
@@ -397,6 +399,8 @@ int request_recv(struct holmes_conn *c, int n, void *const *bufs, const size_t *
     struct request_queue *q = &c->q;
     struct holmes_request *r;
 
+    if (q->receives == HOLMES_MAX_REQUESTS)
+        return -EAGAIN;
     for (int i = 0; i < n; i++) {
         if (q->recv.slots[proto_slot(q->next_seq + (uint64_t)i)].request)
             return -EAGAIN;

@@ -56,6 +56,7 @@ struct request_queue {
     struct holmes_pool pool;
     struct holmes_list pushing;
     int outstanding;
+    int receives; /* of them */
     uint64_t messages, bytes;
     uint64_t moved_ns; /* when something last happened */
     uint64_t stall_warned_ns;
