@@ -75,6 +75,8 @@ enum holmes_env_type {
       "queue pairs per RDMA port of a connection, the larger of both ends; at most 8 are used")    \
     X(NCCL_IB_SPLIT_DATA_ON_QPS, "NCCL_IB_SPLIT_DATA_ON_QPS", INT, "0", 0, 1, NULL,                \
       "1: cut each message over all queue pairs; 0: use them in turn")                             \
+    X(NCCL_IB_MERGE_NICS, "NCCL_IB_MERGE_NICS", INT, "1", 0, 1, NULL,                              \
+      "1: ports that NCCL finds in one adapter may be made one device; 0: they stay apart")        \
     X(NCCL_GDR_FLUSH_DISABLE, "NCCL_GDR_FLUSH_DISABLE", INT, "0", 0, 1, NULL,                      \
       "1: never read back what arrived in GPU memory before it is used")                           \
     X(NCCL_IB_DISABLE, "NCCL_IB_DISABLE", INT, "0", INT32_MIN, INT32_MAX, NULL,                    \

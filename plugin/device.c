@@ -65,11 +65,12 @@ int holmes_plugin_describe(const struct holmes_nic *nic, int memory,
                            const struct holmes_plugin_device *others, int n,
                            struct holmes_plugin_device *out)
 {
+    *out = (struct holmes_plugin_device){.nmembers = 1, .members = {n}};
     out->name = keep_text(nic->name);
     out->pci_path = nic->pci_path[0] ? keep_text(nic->pci_path) : NULL;
     out->guid = guid_of(nic);
     out->port = port_of(nic, out->guid, others, n);
-    out->memory = nic->rdma.cuda ? memory : memory & ~HOLMES_MEMORY_CUDA;
+    out->memory = memory;
     out->speed_mbps = nic->speed_mbps > 0 && nic->speed_mbps <= INT32_MAX ? (int)nic->speed_mbps
                                                                           : SPEED_UNKNOWN_MBPS;
     return out->name && (out->pci_path || !nic->pci_path[0]) ? 0 : -ENOMEM;

@@ -5,13 +5,7 @@
 #include <stdint.h>
 
 #include "nic.h"
-
-/* Memory that a device takes; the values are NCCL's. */
-enum {
-    HOLMES_MEMORY_HOST = 1,
-    HOLMES_MEMORY_CUDA = 2,
-    HOLMES_MEMORY_DMABUF = 4,
-};
+#include "transport.h"
 
 struct holmes_plugin_device {
     const char *name;     /* unique; as pci_path, lives as long as the process */
@@ -20,13 +14,14 @@ struct holmes_plugin_device {
                              PCI function */
     int port;             /* 0 for other NICs. No two devices of one guid have the same: NCCL would
                              take them for one port and share its bandwidth out */
-    int memory;           /* HOLMES_MEMORY_* */
+    int memory;           /* HOLMES_MEMORY_* of transport.h; the values are NCCL's */
     int speed_mbps;       /* a guess where the kernel does not know */
+    int nmembers;         /* devices of which it is made: 1, itself; more for a fused one */
+    int members[HOLMES_MAX_RAILS];
 };
 
-/* Describes the NIC beside the `n` devices described before it. `memory` is what the transport
- * takes on it; GPU memory by address stays out where the kernel cannot register it. -ENOMEM. Not
- * for several threads at once. */
+/* Describes the NIC, to be device `n`, beside the `n` devices described before it. `memory` is what
+ * the transport takes on it. -ENOMEM. Not for several threads at once. */
 int holmes_plugin_describe(const struct holmes_nic *nic, int memory,
                            const struct holmes_plugin_device *others, int n,
                            struct holmes_plugin_device *out);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -15,6 +16,8 @@
 #include "topology.h"
 
 #define NET_NAME_MAX 63 /* characters */
+#define DEVICES_MAX  64
+_Static_assert(DEVICES_MAX >= HOLMES_NICS_MAX, "room for all");
 
 struct holmes_plugin_comm {
     uint64_t id;
@@ -23,8 +26,10 @@ struct holmes_plugin_comm {
 /* `transport` is written under the lock and read without it by those who hold a reference. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct holmes_transport *_Atomic transport;
-static struct holmes_plugin_device devices[HOLMES_NICS_MAX]; /* the first NICs of `transport` */
-static int ndevices;
+/* What NCCL sees. Entries below `ndevices` do not change while there is a transport. */
+static struct holmes_plugin_device devices[DEVICES_MAX];
+static int numbers[DEVICES_MAX]; /* of the same NICs in the transport */
+static atomic_int ndevices;
 static int references;
 static bool held_until_exit;
 /* Listens and connections in the hands of callers: while there are any, exit must not pull the
@@ -86,10 +91,26 @@ static int check_environment(void)
     return 0;
 }
 
-/* Connections take host memory only so far. */
-static int transport_memory(void)
+static int device_opens(void *arg, const char *name)
 {
-    return HOLMES_MEMORY_HOST;
+    struct holmes_nic nic = {.rdma.port = 1};
+
+    (void)arg;
+    snprintf(nic.rdma.device, sizeof nic.rdma.device, "%s", name);
+    return holmes_nic_check(&nic);
+}
+
+/* The transport numbers the NICs as they were found; those that are shown come first. */
+static int describe_shown(struct holmes_transport *t, const struct holmes_nics *found)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < found->nshown; i++) {
+        numbers[i] = i;
+        rc = holmes_plugin_describe(&found->nics[i], (int)holmes_transport_memory(t, i), devices, i,
+                                    &devices[i]);
+    }
+    return rc;
 }
 
 static int transport_open(void)
@@ -99,17 +120,19 @@ static int transport_open(void)
     int rc = check_environment();
 
     if (rc == 0)
-        rc = holmes_nics_discover("/sys", NULL, NULL, &found);
+        rc = holmes_nics_discover("/sys", device_opens, NULL, &found);
     if (rc != 0)
         return rc;
     raise_descriptor_limit();
-    for (int i = 0; rc == 0 && i < found.nshown; i++)
-        rc = holmes_plugin_describe(&found.nics[i], transport_memory(), devices, i, &devices[i]);
-    if (rc == 0)
-        rc = holmes_transport_create(found.nics, found.n, &t);
+    rc = holmes_transport_create(found.nics, found.n, &t);
     if (rc != 0)
         return rc;
-    ndevices = found.nshown;
+    rc = describe_shown(t, &found);
+    if (rc != 0) {
+        holmes_transport_destroy(t);
+        return rc;
+    }
+    atomic_store(&ndevices, found.nshown);
     atomic_store(&transport, t);
     return 0;
 }
@@ -171,6 +194,11 @@ int holmes_plugin_init(uint64_t comm_id, int traffic_class, struct holmes_plugin
         free(comm);
         return rc;
     }
+    rc = holmes_transport_set_traffic_class(atomic_load(&transport), comm, traffic_class);
+    if (rc != 0) {
+        holmes_plugin_finalize(comm);
+        return rc;
+    }
     holmes_info(INIT, "communicator %016llx joins, traffic class %d", (unsigned long long)comm_id,
                 traffic_class);
     *out = comm;
@@ -197,7 +225,7 @@ int holmes_plugin_devices(int *ndev)
 
     if (!t)
         return -ENODEV;
-    *ndev = ndevices;
+    *ndev = atomic_load(&ndevices);
     return 0;
 }
 
@@ -207,17 +235,72 @@ int holmes_plugin_device(int dev, struct holmes_plugin_device *out)
 
     if (!t)
         return -ENODEV;
-    if (dev < 0 || dev >= ndevices)
+    if (dev < 0 || dev >= atomic_load(&ndevices))
         return -EINVAL;
     *out = devices[dev];
     return 0;
+}
+
+int holmes_plugin_fuse(const int *members, int n, int *dev)
+{
+    const struct holmes_nic *nics[HOLMES_MAX_RAILS];
+    struct holmes_transport *t = atomic_load(&transport);
+    int in_transport[HOLMES_MAX_RAILS], number, rc, at;
+    struct holmes_nic fused;
+    char why[256] = "";
+
+    if (!t)
+        return -ENODEV;
+    if (!holmes_env_int(HOLMES_ENV_NCCL_IB_MERGE_NICS)) {
+        holmes_info(INIT, "devices stay apart: NCCL_IB_MERGE_NICS=0");
+        return -EPERM;
+    }
+    if (n < 1 || n > HOLMES_MAX_RAILS)
+        return -EINVAL;
+    pthread_mutex_lock(&lock);
+    at = atomic_load(&ndevices);
+    for (int i = 0; i < n; i++) {
+        bool known = members[i] >= 0 && members[i] < at;
+
+        in_transport[i] = known ? numbers[members[i]] : -1;
+        nics[i] = known ? holmes_transport_nic(t, in_transport[i]) : NULL;
+    }
+    rc = at == DEVICES_MAX ? -ENOSPC : 0;
+    for (int i = 0; rc == 0 && i < n; i++)
+        rc = nics[i] ? 0 : -EINVAL;
+    if (rc == 0)
+        rc = holmes_nics_fuse(nics, n, &fused, why, sizeof why);
+    if (rc == 0)
+        rc = holmes_transport_fuse(t, &fused, in_transport, n, &number);
+    if (rc == 0)
+        rc = holmes_plugin_describe(&fused, (int)holmes_transport_memory(t, number), devices, at,
+                                    &devices[at]);
+    if (rc == 0) {
+        numbers[at] = number;
+        devices[at].nmembers = n;
+        memcpy(devices[at].members, members, (size_t)n * sizeof *members);
+        atomic_store(&ndevices, at + 1);
+        *dev = at;
+    }
+    pthread_mutex_unlock(&lock);
+    if (rc != 0)
+        holmes_info(INIT, "devices stay apart: %s", why[0] ? why : holmes_strerror(rc));
+    else
+        holmes_info(INIT, "device %d is %s", *dev, fused.name);
+    return rc;
+}
+
+/* The transport's number of a device. */
+static int number_of(int dev)
+{
+    return dev >= 0 && dev < atomic_load(&ndevices) ? numbers[dev] : -1;
 }
 
 int holmes_plugin_listen(struct holmes_plugin_comm *comm, int dev, void *handle,
                          struct holmes_listen **out)
 {
     struct holmes_transport *t = atomic_load(&transport);
-    int rc = t ? holmes_listen(t, comm, dev, handle, out) : -ENODEV;
+    int rc = t ? holmes_listen(t, comm, number_of(dev), handle, out) : -ENODEV;
 
     if (rc == 0)
         atomic_fetch_add(&open_objects, 1);
@@ -228,7 +311,7 @@ int holmes_plugin_connect(struct holmes_plugin_comm *comm, int dev, void *handle
                           struct holmes_conn **out)
 {
     struct holmes_transport *t = atomic_load(&transport);
-    int rc = t ? holmes_connect(t, comm, dev, handle, out) : -ENODEV;
+    int rc = t ? holmes_connect(t, comm, number_of(dev), handle, out) : -ENODEV;
 
     if (rc == 0)
         atomic_fetch_add(&open_objects, 1);

@@ -32,6 +32,10 @@ void holmes_plugin_finalize(struct holmes_plugin_comm *comm);
 int holmes_plugin_devices(int *ndev);
 int holmes_plugin_device(int dev, struct holmes_plugin_device *out);
 
+/* Makes one device of several, behind all others. -EINVAL and others when they stay apart, after a
+ * line that says why. */
+int holmes_plugin_fuse(const int *members, int n, int *dev);
+
 /* As the calls of transport.h they are named for. `comm` may be NULL. */
 int holmes_plugin_listen(struct holmes_plugin_comm *comm, int dev, void *handle,
                          struct holmes_listen **out);

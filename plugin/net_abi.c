@@ -95,44 +95,44 @@ static ncclResult_t devices_v6(int *ndev)
         PROPS_SINCE_V7(p, d);                                                                      \
         (p)->regIsGlobal = 0;                                                                      \
     } while (0)
-#define PROPS_SINCE_V9(p, d, dev)                                                                  \
+#define PROPS_SINCE_V9(p, d)                                                                       \
     do {                                                                                           \
         PROPS_SINCE_V8(p, d);                                                                      \
         (p)->forceFlush = 0;                                                                       \
-        (p)->vProps.ndevs = 1;                                                                     \
-        for (size_t i_ = 0; i_ < sizeof(p)->vProps.devs / sizeof *(p)->vProps.devs; i_++)          \
-            (p)->vProps.devs[i_] = i_ == 0 ? (dev) : 0;                                            \
+        (p)->vProps.ndevs = (d)->nmembers;                                                         \
+        for (int i_ = 0; i_ < (int)(sizeof(p)->vProps.devs / sizeof *(p)->vProps.devs); i_++)      \
+            (p)->vProps.devs[i_] = i_ < (d)->nmembers ? (d)->members[i_] : 0;                      \
         (p)->maxP2pBytes = NCCL_MAX_NET_SIZE_BYTES;                                                \
         (p)->maxCollBytes = NCCL_MAX_NET_SIZE_BYTES;                                               \
     } while (0)
-#define PROPS_SINCE_V11(p, d, dev)                                                                 \
+#define PROPS_SINCE_V11(p, d)                                                                      \
     do {                                                                                           \
-        PROPS_SINCE_V9(p, d, dev);                                                                 \
+        PROPS_SINCE_V9(p, d);                                                                      \
         (p)->maxMultiRequestSize = 1;                                                              \
     } while (0)
-#define PROPS_SINCE_V12(p, d, dev)                                                                 \
+#define PROPS_SINCE_V12(p, d)                                                                      \
     do {                                                                                           \
-        PROPS_SINCE_V11(p, d, dev);                                                                \
+        PROPS_SINCE_V11(p, d);                                                                     \
         (p)->railId = NCCL_NET_ID_UNDEF;                                                           \
         (p)->planeId = NCCL_NET_ID_UNDEF;                                                          \
     } while (0)
 
-#define GET_PROPERTIES(v, ...)                                                                     \
+#define GET_PROPERTIES(v)                                                                          \
     static ncclResult_t get_properties_v##v(int dev, ncclNetProperties_v##v##_t *props)            \
     {                                                                                              \
         struct holmes_plugin_device d;                                                             \
         int rc = holmes_plugin_device(dev, &d);                                                    \
                                                                                                    \
         if (rc == 0)                                                                               \
-            PROPS_SINCE_V##v(props, &d __VA_ARGS__);                                               \
+            PROPS_SINCE_V##v(props, &d);                                                           \
         return holmes_net_result(rc);                                                              \
     }
 GET_PROPERTIES(6)
 GET_PROPERTIES(7)
 GET_PROPERTIES(8)
-GET_PROPERTIES(9, , dev)
-GET_PROPERTIES(11, , dev)
-GET_PROPERTIES(12, , dev)
+GET_PROPERTIES(9)
+GET_PROPERTIES(11)
+GET_PROPERTIES(12)
 
 static ncclResult_t listen_v11(void *ctx, int dev, void *handle, void **out)
 {
@@ -199,13 +199,29 @@ static ncclResult_t reg_mr_v8(void *comm, void *data, size_t size, int type, voi
     int rc;
 
     *mhandle = NULL;
-    if (type != NCCL_PTR_HOST) {
-        holmes_warn(NET, "registration of pointer type %d: only host memory was offered", type);
+    if (type != NCCL_PTR_HOST && type != NCCL_PTR_CUDA) {
+        holmes_warn(NET, "registration of pointer type %d: host (1) and CUDA (2) are right", type);
         return ncclInternalError;
     }
-    rc = comm ? holmes_mr_reg(comm, data, size, &mr) : -EINVAL;
+    if (!comm)
+        rc = -EINVAL;
+    else
+        rc = type == NCCL_PTR_HOST ? holmes_mr_reg(comm, data, size, &mr)
+                                   : holmes_mr_reg_cuda(comm, data, size, &mr);
     if (rc == 0)
         *mhandle = mr;
+    return holmes_net_result(rc);
+}
+
+/* `type` is NCCL_PTR_CUDA; `data` the GPU address of the bytes at `offset`. */
+static ncclResult_t reg_mr_dmabuf_v6(void *comm, void *data, size_t size, int type, uint64_t offset,
+                                     int fd, void **mhandle)
+{
+    struct holmes_mr *mr = NULL;
+    int rc = comm ? holmes_mr_reg_dmabuf(comm, data, size, offset, fd, &mr) : -EINVAL;
+
+    (void)type;
+    *mhandle = rc == 0 ? mr : NULL;
     return holmes_net_result(rc);
 }
 
@@ -284,13 +300,38 @@ static ncclResult_t irecv_v6(void *comm, int n, void **data, int *sizes, int *ta
     return irecv_v10(comm, n, data, &size, tags, mhandles, NULL, request);
 }
 
-/* Host memory needs no flush. */
+/* Only GPU memory needs one. */
 static ncclResult_t iflush_v6(void *comm, int n, void **data, int *sizes, void **mhandles,
                               void **request)
 {
-    (void)comm, (void)n, (void)data, (void)sizes, (void)mhandles;
+    size_t lens[HOLMES_MAX_GROUP];
+    struct holmes_request *r = NULL;
+    int rc;
+
     *request = NULL;
-    return ncclSuccess;
+    if (!comm || n < 1 || n > HOLMES_MAX_GROUP)
+        return ncclInvalidArgument;
+    for (int i = 0; i < n; i++) {
+        if (sizes[i] < 0)
+            return ncclInvalidArgument;
+        lens[i] = (size_t)sizes[i];
+    }
+    do /* a NULL request would mean that nothing is to be waited for */
+        rc = holmes_iflush(comm, n, data, lens, (struct holmes_mr *const *)mhandles, &r);
+    while (rc == -EAGAIN);
+    if (rc == 0)
+        *request = r;
+    return holmes_net_result(rc);
+}
+
+static ncclResult_t make_vdevice_v9(int *dev, ncclNetVDeviceProps_v9_t *props)
+{
+    return holmes_net_result(holmes_plugin_fuse(props->devs, props->ndevs, dev));
+}
+
+static ncclResult_t make_vdevice_v12(int *dev, ncclNetVDeviceProps_v12_t *props)
+{
+    return holmes_net_result(holmes_plugin_fuse(props->devs, props->ndevs, dev));
 }
 
 static ncclResult_t test_v6(void *request, int *done, int *sizes)
@@ -319,9 +360,9 @@ static ncclResult_t close_listen_v6(void *comm)
 
 /* What no version changed. */
 #define COMMON_MEMBERS                                                                             \
-    .name = net_name, .devices = devices_v6, .deregMr = dereg_mr_v6, .iflush = iflush_v6,          \
-    .test = test_v6, .closeSend = close_conn_v6, .closeRecv = close_conn_v6,                       \
-    .closeListen = close_listen_v6
+    .name = net_name, .devices = devices_v6, .regMrDmaBuf = reg_mr_dmabuf_v6,                      \
+    .deregMr = dereg_mr_v6, .iflush = iflush_v6, .test = test_v6, .closeSend = close_conn_v6,      \
+    .closeRecv = close_conn_v6, .closeListen = close_listen_v6
 
 extern const ncclNet_v6_t ncclNetPlugin_v6;
 extern const ncclNet_v7_t ncclNetPlugin_v7;
@@ -360,7 +401,7 @@ EXPORT const ncclNet_v9_t ncclNetPlugin_v9 = {
     .listen = listen_v6,   .getProperties = get_properties_v9,
     .connect = connect_v7, .accept = accept_v7,
     .regMr = reg_mr_v8,    .isend = isend_v9,
-    .irecv = irecv_v9,
+    .irecv = irecv_v9,     .makeVDevice = make_vdevice_v9,
 };
 
 EXPORT const ncclNet_v10_t ncclNetPlugin_v10 = {
@@ -368,21 +409,33 @@ EXPORT const ncclNet_v10_t ncclNetPlugin_v10 = {
     .listen = listen_v6,    .getProperties = get_properties_v9,
     .connect = connect_v10, .accept = accept_v7,
     .regMr = reg_mr_v8,     .isend = isend_v10,
-    .irecv = irecv_v10,
+    .irecv = irecv_v10,     .makeVDevice = make_vdevice_v9,
 };
 
 EXPORT const ncclNet_v11_t ncclNetPlugin_v11 = {
-    COMMON_MEMBERS,         .init = init_v11,
-    .listen = listen_v11,   .getProperties = get_properties_v11,
-    .connect = connect_v11, .accept = accept_v7,
-    .regMr = reg_mr_v8,     .isend = isend_v10,
-    .irecv = irecv_v10,     .finalize = finalize_v11,
+    COMMON_MEMBERS,
+    .init = init_v11,
+    .listen = listen_v11,
+    .getProperties = get_properties_v11,
+    .connect = connect_v11,
+    .accept = accept_v7,
+    .regMr = reg_mr_v8,
+    .isend = isend_v10,
+    .irecv = irecv_v10,
+    .finalize = finalize_v11,
+    .makeVDevice = make_vdevice_v9,
 };
 
 EXPORT const ncclNet_v12_t ncclNetPlugin_v12 = {
-    COMMON_MEMBERS,         .init = init_v11,
-    .listen = listen_v11,   .getProperties = get_properties_v12,
-    .connect = connect_v11, .accept = accept_v7,
-    .regMr = reg_mr_v8,     .isend = isend_v10,
-    .irecv = irecv_v10,     .finalize = finalize_v11,
+    COMMON_MEMBERS,
+    .init = init_v11,
+    .listen = listen_v11,
+    .getProperties = get_properties_v12,
+    .connect = connect_v11,
+    .accept = accept_v7,
+    .regMr = reg_mr_v8,
+    .isend = isend_v10,
+    .irecv = irecv_v10,
+    .finalize = finalize_v11,
+    .makeVDevice = make_vdevice_v12,
 };

@@ -34,9 +34,10 @@ ncclResult_t holmes_net_result(int rc)
     case EPERM:
     case ELIBACC:
         return ncclSystemError;
-    case EADDRINUSE: /* HOLMES_PORT_RANGE is exhausted: nothing else binds a given port */
-    case EMSGSIZE:   /* send larger than its receive */
-    case EPROTO:     /* the handle is another plugin's: ranks chose different nets */
+    case EADDRINUSE:      /* HOLMES_PORT_RANGE is exhausted: nothing else binds a given port */
+    case EMSGSIZE:        /* send larger than its receive */
+    case EPROTO:          /* the handle is another plugin's: ranks chose different nets */
+    case EPROTONOSUPPORT: /* another release, or HOLMES_WIRE contradicts */
         return ncclInvalidUsage;
     default:
         return ncclInternalError;

@@ -97,9 +97,29 @@ Test(contract, members_that_must_be_there_are_there)
     cr_expect(t->init && t->devices && t->getProperties && t->listen && t->connect && t->accept &&
               t->regMr && t->deregMr && t->isend && t->irecv && t->iflush && t->test &&
               t->closeSend && t->closeRecv && t->closeListen && t->finalize);
+    /* Where a GPU takes part. */
+    cr_expect(t->regMrDmaBuf && t->makeVDevice);
     /* Each of these would change what NCCL does. */
-    cr_expect(!t->regMrDmaBuf && !t->getDeviceMr && !t->irecvConsumed && !t->makeVDevice);
+    cr_expect(!t->getDeviceMr && !t->irecvConsumed);
     net_close(&api);
+}
+
+Test(contract, ethernet_devices_are_not_fused)
+{
+    struct pair p;
+    const ncclNet_v12_t *t;
+    ncclNetVDeviceProps_v12_t members = {.ndevs = 2, .devs = {0, 0}}, bad = {.ndevs = 9};
+    int dev = -7, before = 0, after = 0;
+
+    pair_init(&p, 12);
+    t = p.api.table;
+    cr_assert_eq(t->devices(&before), ncclSuccess);
+    cr_expect_neq(t->makeVDevice(&dev, &members), ncclSuccess);
+    cr_expect_neq(t->makeVDevice(&dev, &bad), ncclSuccess);
+    cr_assert_eq(t->devices(&after), ncclSuccess);
+    cr_expect_eq(before, after);
+    cr_expect_eq(dev, -7);
+    pair_fini(&p);
 }
 
 Test(contract, a_device_that_is_not_there_is_refused)

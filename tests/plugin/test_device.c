@@ -76,21 +76,6 @@ Test(device, ethernet_nics_are_told_apart_by_their_place)
         cr_expect_eq(d[i].port, 0);
 }
 
-Test(device, gpu_memory_by_address_needs_the_kernels_help)
-{
-    const int all = HOLMES_MEMORY_HOST | HOLMES_MEMORY_CUDA | HOLMES_MEMORY_DMABUF;
-    struct holmes_nic nic = rdma_nic("mlx5_0", "", 7, 1);
-    struct holmes_plugin_device d;
-
-    cr_assert_eq(holmes_plugin_describe(&nic, all, NULL, 0, &d), 0);
-    cr_expect_eq(d.memory, HOLMES_MEMORY_HOST | HOLMES_MEMORY_DMABUF);
-    nic.rdma.cuda = true;
-    cr_assert_eq(holmes_plugin_describe(&nic, all, NULL, 0, &d), 0);
-    cr_expect_eq(d.memory, all);
-    cr_assert_eq(holmes_plugin_describe(&nic, HOLMES_MEMORY_HOST, NULL, 0, &d), 0);
-    cr_expect_eq(d.memory, HOLMES_MEMORY_HOST);
-}
-
 Test(device, texts_are_kept_once)
 {
     struct holmes_nic nic = rdma_nic("mlx5_0", "/sys/x/0000:3b:00.0", 7, 1);

@@ -23,7 +23,7 @@ Test(net_result, a_failed_host_is_a_system_error)
 
 Test(net_result, a_mistake_of_the_job_is_invalid_usage)
 {
-    expect(ncclInvalidUsage, (const int[]){EMSGSIZE, EPROTO, EADDRINUSE, 0});
+    expect(ncclInvalidUsage, (const int[]){EMSGSIZE, EPROTO, EPROTONOSUPPORT, EADDRINUSE, 0});
     cr_expect_eq(holmes_net_init_result(-EINVAL), ncclInvalidUsage);
     cr_expect_eq(holmes_net_init_result(-EADDRINUSE), ncclInvalidUsage);
     cr_expect_eq(holmes_net_init_result(-ELIBACC), ncclSystemError);
