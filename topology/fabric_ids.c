@@ -22,7 +22,7 @@ static int copy_word(const char *s, size_t len, char out[HOLMES_RDMA_NAME_MAX])
     if (len == 0 || len >= HOLMES_RDMA_NAME_MAX)
         return -EINVAL;
     for (size_t i = 0; i < len; i++) {
-        if (!isalnum((unsigned char)s[i]) && !memchr("-_.", s[i], 3))
+        if (!isalnum((unsigned char)s[i]) && !strchr("-_.", s[i]))
             return -EINVAL;
     }
     memcpy(out, s, len);

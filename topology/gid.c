@@ -164,7 +164,7 @@ static int candidate_compare(const void *pa, const void *pb)
 static bool has_gid(const struct gid_choice *c, const struct holmes_gid_seen *g)
 {
     for (int i = 0; i < c->n; i++) {
-        if (c->gids[i].type == g->type && memcmp(c->gids[i].bytes, g->bytes, 16) == 0)
+        if (c->gids[i].type == (uint8_t)g->type && memcmp(c->gids[i].bytes, g->bytes, 16) == 0)
             return true;
     }
     return false;

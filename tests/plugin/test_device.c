@@ -24,7 +24,7 @@ static void describe_all(const struct holmes_nic *nics, int n, struct holmes_plu
 Test(device, an_rdma_port_has_its_adapters_guid)
 {
     struct holmes_nic nic = rdma_nic("mlx5_0", "/sys/x/0000:3b:00.0", 0xe8ebd303003307da, 1);
-    struct holmes_plugin_device d;
+    struct holmes_plugin_device d = {0};
 
     describe_all(&nic, 1, &d);
     cr_expect_str_eq(d.name, "mlx5_0");
@@ -48,7 +48,7 @@ Test(device, ports_of_one_adapter_never_look_like_one_port)
         rdma_nic("mlx5_9", "", 9, 1),
     };
     static const int ports[] = {1, 2, 1, 2, 3, 4, 1};
-    struct holmes_plugin_device d[7];
+    struct holmes_plugin_device d[7] = {0};
 
     describe_all(nics, 7, d);
     for (int i = 0; i < 7; i++) {
@@ -64,7 +64,7 @@ Test(device, ethernet_nics_are_told_apart_by_their_place)
         rdma_nic("eth0.7", "/sys/x/0000:3b:00.0", 0, 0),
         rdma_nic("br0", "", 0, 0),
     };
-    struct holmes_plugin_device d[3];
+    struct holmes_plugin_device d[3] = {0};
 
     nics[2].speed_mbps = 0;
     describe_all(nics, 3, d);
@@ -79,7 +79,7 @@ Test(device, ethernet_nics_are_told_apart_by_their_place)
 Test(device, texts_are_kept_once)
 {
     struct holmes_nic nic = rdma_nic("mlx5_0", "/sys/x/0000:3b:00.0", 7, 1);
-    struct holmes_plugin_device a, b;
+    struct holmes_plugin_device a = {0}, b = {0};
 
     describe_all(&nic, 1, &a);
     describe_all(&nic, 1, &b);

@@ -43,6 +43,7 @@ static struct holmes_rdma_port_seen *collect(const struct sysfs_tree *t, int wan
 
     cr_assert_eq(holmes_rdma_collect(t->root, &ports, &n), 0);
     cr_assert_eq(n, want, "%d ports", n);
+    cr_assert(n == 0 || ports);
     return ports;
 }
 
