@@ -9,6 +9,7 @@
 #include "fabric_ids.h"
 #include "gid.h"
 #include "hca_list.h"
+#include "log.h"
 #include "topology.h"
 
 #define STATE_ACTIVE    4
@@ -240,7 +241,7 @@ static int drop_closed(const struct chooser *c, struct candidate *cands, int n)
             cands[kept++] = cands[i];
         else
             snprintf(c->verdicts[cands[i].index].reason, HOLMES_NETIF_REASON_MAX,
-                     "cannot be opened: %s", strerror(-rc));
+                     "cannot be opened: %s", holmes_strerror(rc));
     }
     return kept;
 }
