@@ -312,7 +312,8 @@ void conn_snapshot(const struct holmes_conn *c, struct holmes_conn_stats *out)
                                       .sending = c->sending,
                                       .lanes = c->nlanes,
                                       .messages = c->q.messages,
-                                      .bytes = c->q.bytes};
+                                      .bytes = c->q.bytes,
+                                      .retries = c->q.retries};
     snprintf(out->local, sizeof out->local, "%.15s %.47s", c->wanted->nic.name, c->local_addr);
     snprintf(out->peer, sizeof out->peer, "%.63s", c->peer_addr);
     snprintf(out->wire, sizeof out->wire, "%.15s", c->ops ? c->ops->name : "");

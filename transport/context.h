@@ -27,6 +27,7 @@ struct device {
     struct wire_nic *wn;
     struct wire_limits limits;
     struct mr_cache mrs;
+    struct port_counters counted; /* when it was opened */
     _Atomic uint64_t next_progress_ns;
     atomic_bool route_warned;
 };

@@ -580,5 +580,6 @@ int request_push(struct holmes_conn *c)
     }
     if (rc == 0 && !c->sending)
         rc = push_ack(c);
+    c->q.retries += rc == -EAGAIN;
     return rc == -EAGAIN ? 0 : rc;
 }

@@ -57,7 +57,7 @@ struct request_queue {
     struct holmes_list pushing;
     int outstanding;
     int receives; /* of them */
-    uint64_t messages, bytes;
+    uint64_t messages, bytes, retries;
     uint64_t moved_ns; /* when something last happened */
     uint64_t stall_warned_ns;
     uint64_t next_seq; /* sender: first message of the current group; receiver: next to post */

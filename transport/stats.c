@@ -55,9 +55,9 @@ static int expand(const char *pattern, char *out, size_t cap)
     return n > 0 ? 0 : -ENOENT;
 }
 
-static void write_string(FILE *f, const char *key, const char *value)
+static void write_text(FILE *f, const char *value)
 {
-    fprintf(f, "\"%s\":\"", key);
+    fputc('"', f);
     for (; *value; value++) {
         unsigned char c = (unsigned char)*value;
 
@@ -68,7 +68,15 @@ static void write_string(FILE *f, const char *key, const char *value)
         else
             fputc(c, f);
     }
-    fputs("\",", f);
+    fputc('"', f);
+}
+
+static void write_string(FILE *f, const char *key, const char *value)
+{
+    write_text(f, key);
+    fputc(':', f);
+    write_text(f, value);
+    fputc(',', f);
 }
 
 static void write_conn(FILE *f, const struct holmes_conn_stats *c)
@@ -79,11 +87,28 @@ static void write_conn(FILE *f, const struct holmes_conn_stats *c)
     write_string(f, "peer", c->peer);
     write_string(f, "wire", c->wire);
     write_string(f, "reason", c->reason);
-    fprintf(f, "\"lanes\":%d,\"messages\":%llu,\"bytes\":%llu}", c->lanes,
-            (unsigned long long)c->messages, (unsigned long long)c->bytes);
+    fprintf(f, "\"lanes\":%d,\"messages\":%llu,\"bytes\":%llu,\"retries\":%llu}", c->lanes,
+            (unsigned long long)c->messages, (unsigned long long)c->bytes,
+            (unsigned long long)c->retries);
 }
 
-int stats_write(const struct stats *s, const char *pattern)
+static void write_port(FILE *f, const struct stats_port *p)
+{
+    fputs("    {", f);
+    write_string(f, "name", p->name);
+    fputs("\"counters\":{", f);
+    for (int i = 0; i < p->counters.n; i++) {
+        char number[32];
+
+        snprintf(number, sizeof number, "%llu", (unsigned long long)p->counters.counters[i].value);
+        write_text(f, p->counters.counters[i].name);
+        fprintf(f, ":%s%s", number, i + 1 < p->counters.n ? "," : "");
+    }
+    fputs("}}", f);
+}
+
+int stats_write(const struct stats *s, const struct stats_port *ports, int nports,
+                const char *pattern)
 {
     char path[1024], temp[1088];
     int rc = expand(pattern, path, sizeof path);
@@ -101,6 +126,11 @@ int stats_write(const struct stats *s, const char *pattern)
     for (size_t i = 0; i < s->count; i++) {
         write_conn(f, &s->closed[i]);
         fputs(i + 1 < s->count ? ",\n" : "\n", f);
+    }
+    fputs("],\"ports\":[\n", f);
+    for (int i = 0; i < nports; i++) {
+        write_port(f, &ports[i]);
+        fputs(i + 1 < nports ? ",\n" : "\n", f);
     }
     fputs("]}\n", f);
     if (ferror(f))

@@ -60,6 +60,8 @@ static int physical_open(struct device *d)
     if (rc != 0)
         return rc;
     ops->nic_limits(d->wn, &d->limits);
+    if (device_is_rdma(d))
+        port_counters_read("/sys", d->nic.rdma.device, d->nic.rdma.port, &d->counted);
     d->ops = ops;
     return 0;
 }
@@ -328,6 +330,24 @@ static void listen_free(struct holmes_listen *l)
     free(l);
 }
 
+static void write_stats(const struct holmes_transport *t, const char *path)
+{
+    struct stats_port *ports = calloc(HOLMES_MAX_DEVICES, sizeof *ports);
+    int n = 0;
+
+    for (int i = 0; ports && i < t->ndevices; i++) {
+        const struct device *d = t->devices[i];
+
+        if (!device_is_rdma(d) || !d->ops)
+            continue;
+        ports[n].name = d->nic.name;
+        port_counters_read("/sys", d->nic.rdma.device, d->nic.rdma.port, &ports[n].counters);
+        port_counters_since(&ports[n++].counters, &d->counted);
+    }
+    stats_write(&t->stats, ports, n, path);
+    free(ports);
+}
+
 void holmes_transport_destroy(struct holmes_transport *t)
 {
     const char *stats_path = holmes_env_string(HOLMES_ENV_STATS);
@@ -339,14 +359,14 @@ void holmes_transport_destroy(struct holmes_transport *t)
     pthread_mutex_unlock(&t->lock);
     holmes_list_each(c, tmp2, &t->conns, struct holmes_conn, link) holmes_conn_close(c);
     listener_close(&t->listener);
+    if (stats_path && stats_path[0] && (t->tcp || t->rdma))
+        write_stats(t, stats_path);
     for (int i = 0; i < t->ndevices; i++)
         registrations_close(t->devices[i]);
     for (int i = t->ndevices - 1; i >= 0; i--) {
         device_close(t->devices[i]);
         free(t->devices[i]);
     }
-    if (stats_path && stats_path[0] && (t->tcp || t->rdma))
-        stats_write(&t->stats, stats_path);
     stats_fini(&t->stats);
     holmes_list_each(o, tmp3, &t->owners, struct owner_class, link) free(o);
     pthread_mutex_destroy(&t->probes_lock);

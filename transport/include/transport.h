@@ -113,6 +113,7 @@ struct holmes_conn_stats {
     char reason[128];
     int lanes;
     uint64_t messages, bytes; /* completed payload */
+    uint64_t retries;         /* posts that the wire had no room for at first */
 };
 void holmes_conn_get_stats(struct holmes_conn *c, struct holmes_conn_stats *out);
 
