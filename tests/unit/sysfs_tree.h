@@ -65,4 +65,29 @@ static inline void tree_link(const struct sysfs_tree *t, const char *target, con
     cr_assert_eq(symlink(target, tree_path(t, path, full, sizeof full)), 0, "%s", path);
 }
 
+struct tree_rdma_port {
+    const char *device, *state, *phys_state, *link_layer, *rate;
+};
+
+static inline void tree_port(const struct sysfs_tree *t, const struct tree_rdma_port *p, int port)
+{
+    const char *format = "class/infiniband/%s/ports/%d/%s";
+
+    tree_write(t, p->state, format, p->device, port, "state");
+    tree_write(t, p->phys_state, format, p->device, port, "phys_state");
+    tree_write(t, p->link_layer, format, p->device, port, "link_layer");
+    tree_write(t, p->rate, format, p->device, port, "rate");
+}
+
+/* An entry of port 1. A NULL type or interface: no such attribute. */
+static inline void tree_gid(const struct sysfs_tree *t, const char *device, int index,
+                            const char *gid, const char *type, const char *ndev)
+{
+    tree_write(t, gid, "class/infiniband/%s/ports/1/gids/%d", device, index);
+    if (type)
+        tree_write(t, type, "class/infiniband/%s/ports/1/gid_attrs/types/%d", device, index);
+    if (ndev)
+        tree_write(t, ndev, "class/infiniband/%s/ports/1/gid_attrs/ndevs/%d", device, index);
+}
+
 #endif

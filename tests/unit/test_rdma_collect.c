@@ -9,31 +9,6 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-struct tree_port {
-    const char *device, *state, *phys_state, *link_layer, *rate;
-};
-
-static void write_port(const struct sysfs_tree *t, const struct tree_port *p, int port)
-{
-    const char *format = "class/infiniband/%s/ports/%d/%s";
-
-    tree_write(t, p->state, format, p->device, port, "state");
-    tree_write(t, p->phys_state, format, p->device, port, "phys_state");
-    tree_write(t, p->link_layer, format, p->device, port, "link_layer");
-    tree_write(t, p->rate, format, p->device, port, "rate");
-}
-
-/* A NULL type or interface: no such attribute. */
-static void write_gid(const struct sysfs_tree *t, const char *device, int index, const char *gid,
-                      const char *type, const char *ndev)
-{
-    tree_write(t, gid, "class/infiniband/%s/ports/1/gids/%d", device, index);
-    if (type)
-        tree_write(t, type, "class/infiniband/%s/ports/1/gid_attrs/types/%d", device, index);
-    if (ndev)
-        tree_write(t, ndev, "class/infiniband/%s/ports/1/gid_attrs/ndevs/%d", device, index);
-}
-
 #define ZERO_GID "0000:0000:0000:0000:0000:0000:0000:0000"
 
 static struct holmes_rdma_port_seen *collect(const struct sysfs_tree *t, int want)
@@ -48,7 +23,7 @@ static struct holmes_rdma_port_seen *collect(const struct sysfs_tree *t, int wan
 }
 
 /* Eight InfiniBand ports and a bond of two Ethernet ones, as a host with H100 GPUs shows them. */
-static const struct tree_port h100[] = {
+static const struct tree_rdma_port h100[] = {
     {"mlx5_0", "4: ACTIVE", "5: LinkUp", "InfiniBand", "400 Gb/sec (4X NDR)"},
     {"mlx5_1", "4: ACTIVE", "5: LinkUp", "InfiniBand", "400 Gb/sec (4X NDR)"},
     {"mlx5_4", "4: ACTIVE", "5: LinkUp", "InfiniBand", "400 Gb/sec (4X NDR)"},
@@ -70,16 +45,16 @@ Test(rdma_collect, a_host_with_infiniband_and_a_bond)
 
     tree_init(&t);
     for (int i = 0; i < COUNT(h100); i++) {
-        write_port(&t, &h100[i], 1);
+        tree_port(&t, &h100[i], 1);
         if (i < 8)
-            write_gid(&t, h100[i].device, 0, "fe80:0000:0000:0000:a088:c203:00e3:142a", NULL, NULL);
+            tree_gid(&t, h100[i].device, 0, "fe80:0000:0000:0000:a088:c203:00e3:142a", NULL, NULL);
         tree_write(&t, "0x2d", "class/infiniband/%s/ports/1/lid", h100[i].device);
     }
-    write_gid(&t, "mlx5_bond_0", 0, "fe80:0000:0000:0000:a288:c2ff:fee3:142a", "IB/RoCE v1",
-              "bond0");
-    write_gid(&t, "mlx5_bond_0", 1, "fe80:0000:0000:0000:a288:c2ff:fee3:142a", "RoCE v2", "bond0");
-    write_gid(&t, "mlx5_bond_0", 2, ZERO_GID, NULL, NULL);
-    write_gid(&t, "mlx5_bond_0", 3, "0000:0000:0000:0000:0000:ffff:0a02:0003", "RoCE v2", "bond0");
+    tree_gid(&t, "mlx5_bond_0", 0, "fe80:0000:0000:0000:a288:c2ff:fee3:142a", "IB/RoCE v1",
+             "bond0");
+    tree_gid(&t, "mlx5_bond_0", 1, "fe80:0000:0000:0000:a288:c2ff:fee3:142a", "RoCE v2", "bond0");
+    tree_gid(&t, "mlx5_bond_0", 2, ZERO_GID, NULL, NULL);
+    tree_gid(&t, "mlx5_bond_0", 3, "0000:0000:0000:0000:0000:ffff:0a02:0003", "RoCE v2", "bond0");
     ports = collect(&t, COUNT(h100));
     for (int i = 0; i < COUNT(order); i++)
         cr_expect_str_eq(ports[i].device, order[i]);
@@ -106,8 +81,8 @@ Test(rdma_collect, a_host_with_infiniband_and_a_bond)
 /* An older adapter's tree: a device link, a GUID for the system beside the node's, no GID types. */
 Test(rdma_collect, what_stands_at_the_device)
 {
-    const struct tree_port port = {"mlx4_0", "4: ACTIVE", "5: LinkUp", "InfiniBand",
-                                   "56 Gb/sec (4X FDR)"};
+    const struct tree_rdma_port port = {"mlx4_0", "4: ACTIVE", "5: LinkUp", "InfiniBand",
+                                        "56 Gb/sec (4X FDR)"};
     const char *function = "devices/pci0000:80/0000:80:02.2/0000:82:00.0";
     struct holmes_rdma_port_seen *ports;
     struct sysfs_tree t;
@@ -115,15 +90,15 @@ Test(rdma_collect, what_stands_at_the_device)
 
     tree_init(&t);
     tree_write(&t, "1", "%s/numa_node", function);
-    write_port(&t, &port, 1);
-    write_port(&t, &port, 2);
+    tree_port(&t, &port, 1);
+    tree_port(&t, &port, 2);
     tree_link(&t, "../../../devices/pci0000:80/0000:80:02.2/0000:82:00.0",
               "class/infiniband/mlx4_0/device");
     tree_write(&t, "1: CA", "class/infiniband/mlx4_0/node_type");
     tree_write(&t, "0002:c903:00f9:bfa0", "class/infiniband/mlx4_0/node_guid");
     tree_write(&t, "0002:c903:00f9:bfa3", "class/infiniband/mlx4_0/sys_image_guid");
     tree_write(&t, "0x3a4", "class/infiniband/mlx4_0/ports/1/lid");
-    write_gid(&t, "mlx4_0", 0, "fe80:0000:0000:0000:0002:c903:00f9:bfa1", NULL, NULL);
+    tree_gid(&t, "mlx4_0", 0, "fe80:0000:0000:0000:0002:c903:00f9:bfa1", NULL, NULL);
     tree_write(&t, "1.0", "module/nvidia_peermem/version");
     ports = collect(&t, 2);
     snprintf(want, sizeof want, "%s/%s", t.root, function);
@@ -161,14 +136,14 @@ Test(rdma_collect, rates_are_read_whatever_their_form)
         {"99999999999 Gb/sec", 0},
         {"40", 0},
     };
-    struct tree_port port = {"mlx5_0", "4: ACTIVE", "5: LinkUp", "InfiniBand", NULL};
+    struct tree_rdma_port port = {"mlx5_0", "4: ACTIVE", "5: LinkUp", "InfiniBand", NULL};
     struct holmes_rdma_port_seen *ports;
     struct sysfs_tree t;
 
     tree_init(&t);
     for (int i = 0; i < COUNT(rows); i++) {
         port.rate = rows[i].rate;
-        write_port(&t, &port, i + 1);
+        tree_port(&t, &port, i + 1);
     }
     ports = collect(&t, COUNT(rows));
     for (int i = 0; i < COUNT(rows); i++)
@@ -181,23 +156,23 @@ Test(rdma_collect, rates_are_read_whatever_their_form)
 /* What the kernel has never written, and what goes away while it is read. */
 Test(rdma_collect, odd_trees_do_no_harm)
 {
-    const struct tree_port odd = {"odd0", "up", "", "Unknown", "Gb/sec"};
-    const struct tree_port good = {"good0", "4: ACTIVE", "5: LinkUp", "Ethernet",
-                                   "25 Gb/sec (1X EDR)"};
+    const struct tree_rdma_port odd = {"odd0", "up", "", "Unknown", "Gb/sec"};
+    const struct tree_rdma_port good = {"good0", "4: ACTIVE", "5: LinkUp", "Ethernet",
+                                        "25 Gb/sec (1X EDR)"};
     struct holmes_rdma_port_seen *ports;
     struct sysfs_tree t;
     char path[128];
 
     tree_init(&t);
-    write_port(&t, &odd, 1);
-    write_port(&t, &good, 1);
-    write_gid(&t, "odd0", 0, "fe80", "RoCE v2", NULL);
-    write_gid(&t, "good0", 0, "fe80:0:0:0:0:0:0:1", "RoCE v2", "eth0");
-    write_gid(&t, "good0", 1, "0000:0000:0000:0000:0000:ffff:0a02:0003:", "RoCE v2", "eth0");
-    write_gid(&t, "good0", 2, "0000:0000:0000:0000:0000:ffff:0a02:0003", "RoCE v7", NULL);
-    write_gid(&t, "good0", 3, "0000:0000:0000:0000:0000:ffff:0a02:0004", "RoCE v1",
-              "an_interface_with_far_too_long_a_name");
-    write_gid(&t, "good0", 5, "0000:0000:0000:0000:0000:ffff:0a02:0005", "RoCE v2", NULL);
+    tree_port(&t, &odd, 1);
+    tree_port(&t, &good, 1);
+    tree_gid(&t, "odd0", 0, "fe80", "RoCE v2", NULL);
+    tree_gid(&t, "good0", 0, "fe80:0:0:0:0:0:0:1", "RoCE v2", "eth0");
+    tree_gid(&t, "good0", 1, "0000:0000:0000:0000:0000:ffff:0a02:0003:", "RoCE v2", "eth0");
+    tree_gid(&t, "good0", 2, "0000:0000:0000:0000:0000:ffff:0a02:0003", "RoCE v7", NULL);
+    tree_gid(&t, "good0", 3, "0000:0000:0000:0000:0000:ffff:0a02:0004", "RoCE v1",
+             "an_interface_with_far_too_long_a_name");
+    tree_gid(&t, "good0", 5, "0000:0000:0000:0000:0000:ffff:0a02:0005", "RoCE v2", NULL);
     tree_write(&t, "x", "class/infiniband/no_ports/node_type");
     tree_write(&t, "zz", "class/infiniband/odd0/sys_image_guid");
     snprintf(path, sizeof path, "class/infiniband/%064d/node_type", 0);
@@ -218,18 +193,18 @@ Test(rdma_collect, odd_trees_do_no_harm)
 
 Test(rdma_collect, a_table_is_read_up_to_its_bound)
 {
-    const struct tree_port port = {"mlx5_0", "4: ACTIVE", "5: LinkUp", "Ethernet",
-                                   "25 Gb/sec (1X EDR)"};
+    const struct tree_rdma_port port = {"mlx5_0", "4: ACTIVE", "5: LinkUp", "Ethernet",
+                                        "25 Gb/sec (1X EDR)"};
     struct holmes_rdma_port_seen *ports;
     struct sysfs_tree t;
 
     tree_init(&t);
-    write_port(&t, &port, 1);
+    tree_port(&t, &port, 1);
     for (int i = 0; i < HOLMES_GIDS_SEEN_MAX + 3; i++) {
         char gid[64];
 
         snprintf(gid, sizeof gid, "0000:0000:0000:0000:0000:ffff:0a02:%04x", i + 1);
-        write_gid(&t, "mlx5_0", i, gid, "RoCE v2", NULL);
+        tree_gid(&t, "mlx5_0", i, gid, "RoCE v2", NULL);
     }
     ports = collect(&t, 1);
     cr_expect_eq(ports[0].ngids, HOLMES_GIDS_SEEN_MAX);
@@ -257,8 +232,8 @@ Test(rdma_collect, a_host_without_rdma_is_no_error)
 /* A namespace with one interface, and a tree beside it in which a RoCE port runs over that. */
 static void enter_world(struct sysfs_tree *t, const char *addr_gid)
 {
-    const struct tree_port port = {"mlx5_0", "4: ACTIVE", "5: LinkUp", "Ethernet",
-                                   "25 Gb/sec (1X EDR)"};
+    const struct tree_rdma_port port = {"mlx5_0", "4: ACTIVE", "5: LinkUp", "Ethernet",
+                                        "25 Gb/sec (1X EDR)"};
 
     if (geteuid() != 0)
         cr_skip("network namespaces need root");
@@ -268,9 +243,9 @@ static void enter_world(struct sysfs_tree *t, const char *addr_gid)
                         "ip addr add 10.77.1.1/24 dev va && ip addr add 10.77.2.1/24 dev vb"),
                  0);
     tree_init(t);
-    write_port(t, &port, 1);
-    write_gid(t, "mlx5_0", 0, "fe80:0000:0000:0000:0000:0000:0000:0001", "RoCE v2", "va");
-    write_gid(t, "mlx5_0", 1, addr_gid, "RoCE v2", "va");
+    tree_port(t, &port, 1);
+    tree_gid(t, "mlx5_0", 0, "fe80:0000:0000:0000:0000:0000:0000:0001", "RoCE v2", "va");
+    tree_gid(t, "mlx5_0", 1, addr_gid, "RoCE v2", "va");
 }
 
 Test(rdma_discover, rdma_ports_are_shown_and_ethernet_stays_behind_them)
