@@ -1,0 +1,42 @@
+# shellcheck shell=sh
+# Runs in the guest of test_one_guest.sh: takes each line of the plan, makes the cable as it says and
+# runs one test program over it. Reports and output go to the shared folder.
+#   sh in_one_guest.sh TOP BUILD SHARE
+# A line of SHARE/plan: name of the cable, test program, what netem does to the cable.
+top=$1 build=$2 share=$3
+. "$top/tests/soft-roce/inside.sh"
+
+# Whether the rig itself carries RDMA, seen without Holmes.
+pingpong() {
+    timeout 60 ibv_rc_pingpong -d rxe_v1 -g "$(roce_gid rxe_v1)" -n 100 >"$share/pingpong" 2>&1 &
+    server=$!
+    await 20 is_listening 18515 &&
+        timeout 60 ibv_rc_pingpong -d rxe_v0 -g "$(roce_gid rxe_v0)" -n 100 127.0.0.1 \
+            >>"$share/pingpong" 2>&1 && wait $server
+}
+
+change_cable() { # change_cable NAME NETEM...
+    cable=$1
+    shift
+    mkdir -p "$share/$cable"
+    # shellcheck disable=SC2068 # the words are netem's
+    if roce_cable $@ && pingpong; then
+        echo "ok - the cable carries RDMA without Holmes"
+    else
+        cat "$share/pingpong" >&2
+        echo "not ok - the cable carries RDMA without Holmes"
+    fi >"$share/$cable/cable.tap"
+}
+
+roce_pair || exit 1
+export HOLMES_TEST_VERBS=rxe_v0,rxe_v1
+cable=''
+while read -r name program netem; do
+    # shellcheck disable=SC2086 # words
+    [ "$name" = "$cable" ] || change_cable "$name" $netem
+    read -r now _ </proc/uptime
+    echo "$now $name $program"
+    # its failures are in the report
+    TEST_RECORDS=$share/$name timeout -k 5 200 "$top/tools/test-record" "$build/tests/$program" \
+        </dev/null >"$share/$name/$(basename "$program").log" 2>&1
+done <"$share/plan"

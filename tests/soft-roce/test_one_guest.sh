@@ -1,0 +1,76 @@
+#!/bin/sh
+# Test programs of other suites on the verbs wire, in guests with two RDMA devices: over a cable that
+# loses nothing, and over worse ones.
+#   test_one_guest.sh BUILD WIRE-TESTS MESSAGE-TESTS PLUGIN-TESTS    lists of programs below tests/
+# What the guests and the programs said stays in BUILD/soft-roce.
+. "$(dirname "$0")/../scripts/tap.sh"
+build=$1 wire_tests=$2 message_tests=$3 plugin_tests=$4
+logs=$build/soft-roce
+here=$top/tests/soft-roce
+
+# over GUEST CABLE PROGRAMS NETEM...: more work for a guest.
+over() {
+    guest=$1 cable=$2 programs=$3
+    shift 3
+    mkdir -p "$logs/$guest"
+    for program in $programs; do
+        echo "$cable $program $*"
+    done >>"$logs/$guest/plan"
+}
+
+start() { # start GUEST: sets $pid
+    "$here/guest" -n "$1" -c 2 -m 384 -t 500 -s "$logs/$1" -- \
+        sh "$here/in_one_guest.sh" "$top" "$build" "$logs/$1" >"$logs/$1/output" 2>&1 &
+    pid=$!
+}
+
+went_through() { # went_through GUEST PID: and has shown what failed
+    wait "$2" || {
+        echo "status $?"
+        cat "$logs/$1/output"
+        return 1
+    }
+}
+
+# Takes over the cases that the guest's programs reported.
+collect() { # collect GUEST
+    for tap in "$logs/$1"/*/*.tap; do
+        [ -e "$tap" ] || continue
+        folder=$(dirname "$tap")
+        cable=$(basename "$folder" | tr _ ' ')
+        sed -E "s/^((not )?ok) - /\\1 - verbs, $cable: /" "$tap" >>"$report"
+        if grep -q '^not ok' "$tap"; then
+            failures=$((failures + 1))
+            grep -h '^not ok' "$tap" >&2
+            program=$(basename "$tap" .tap)
+            tail -n 40 "$folder/${program%.*}.log" >&2
+        fi
+    done
+}
+
+"$here/kernel" >/dev/null 2>"$scratch/why"
+case $? in
+0) ;;
+77) skip "the verbs wire" "$(sed 's/^soft-roce: //' "$scratch/why")" && exit ;;
+*)
+    claim "there is a kernel for guests" sh -c "cat '$scratch/why'; false"
+    exit
+    ;;
+esac
+
+rm -rf "$logs/clean" "$logs/plugin" "$logs/bad"
+over clean good_cable "$wire_tests $message_tests"
+over plugin good_cable "$plugin_tests"
+over bad one_percent_lost "$message_tests" loss 1%
+over bad five_percent_lost "$message_tests" loss 5%
+over bad 10_ms_late "$message_tests" delay 10ms
+
+# The guests with bad cables mostly wait.
+start bad
+bad=$pid
+start clean
+claim "a guest runs the transport's tests over a good cable" went_through clean $pid
+start plugin
+claim "a guest runs the plugin's tests over a good cable" went_through plugin $pid
+claim "a guest runs the transport's tests over bad cables" went_through bad $bad
+for guest in clean plugin bad; do collect $guest; done
