@@ -62,11 +62,11 @@ enum holmes_env_type {
     X(NCCL_IB_GID_INDEX, "NCCL_IB_GID_INDEX", INT, "-1", INT32_MIN, INT32_MAX, NULL,               \
       "the one GID that RoCE ports use; below 0 the best of their tables")                         \
     X(NCCL_IB_ROCE_VERSION_NUM, "NCCL_IB_ROCE_VERSION_NUM", INT, "2", 1, 2, NULL,                  \
-      "RoCE version whose GIDs come first")                                                        \
+      "RoCE version; 1 leaves v2 GIDs out where there are v1 ones")                                \
     X(NCCL_IB_ADDR_FAMILY, "NCCL_IB_ADDR_FAMILY", STRING, "AF_INET", 0, 0, NULL,                   \
-      "AF_INET or AF_INET6: family whose RoCE GIDs come first")                                    \
+      "AF_INET or AF_INET6; the latter leaves IPv4 RoCE GIDs out where there are others")          \
     X(NCCL_IB_ADDR_RANGE, "NCCL_IB_ADDR_RANGE", STRING, NULL, 0, 0, NULL,                          \
-      "address/length: RoCE GIDs in that range come first")                                        \
+      "address/length: leaves other RoCE GIDs out where there are some in that range")             \
     X(NCCL_IB_ROUTABLE_FLID_GID_INDEX, "NCCL_IB_ROUTABLE_FLID_GID_INDEX", INT, "1", INT32_MIN,     \
       INT32_MAX, NULL, "InfiniBand GID that goes before GID 0 where it holds a FLID")              \
     X(NCCL_IB_MERGE_VFS, "NCCL_IB_MERGE_VFS", INT, "1", INT32_MIN, INT32_MAX, NULL,                \

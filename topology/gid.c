@@ -8,13 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Smaller is better; the user's wishes weigh most. */
-enum {
-    RANK_OUT_OF_RANGE = 4,
-    RANK_OTHER_VERSION = 2,
-    RANK_OTHER_FAMILY = 1,
-    RANK_LINK_LOCAL = 8, /* worse than any sum of those */
+/* Smaller is better. */
+enum gid_rank {
     RANK_UNUSABLE = -1,
+    RANK_V2_IPV4,
+    RANK_V2_IPV6,
+    RANK_V1_IPV4,
+    RANK_V1_IPV6,
+    RANK_LINK_LOCAL,
 };
 
 struct gid_addr {
@@ -71,29 +72,21 @@ static int version_of(const struct holmes_gid_seen *g)
     return g->type == HOLMES_GID_ROCE_V1 ? 1 : g->type == HOLMES_GID_ROCE_V2 ? 2 : 0;
 }
 
-static int rank_of(const struct holmes_gid_seen *g, const struct gid_wish *w)
+static enum gid_rank rank_of(const struct holmes_gid_seen *g, const struct gid_wish *w)
 {
     struct gid_addr a = addr_of(g->bytes);
-    int version = version_of(g), rank = 0;
+    int version = version_of(g);
 
-    if (version == 0)
-        return RANK_UNUSABLE;
-    if (w->index >= 0)
-        return g->index == w->index ? 0 : RANK_UNUSABLE;
-    if (is_no_destination(a))
+    if (version == 0 || is_no_destination(a))
         return RANK_UNUSABLE;
     if (is_link_local(a))
         return version == 2 ? RANK_LINK_LOCAL : RANK_UNUSABLE;
+    if (a.family == AF_INET)
+        return version == 2 ? RANK_V2_IPV4 : RANK_V1_IPV4;
+    if (version == 2)
+        return RANK_V2_IPV6;
     /* Devices of other protocols show their MAC address in this form. */
-    if (version == 1 && a.family == AF_INET6 && (w->version != 1 || w->family != AF_INET6))
-        return RANK_UNUSABLE;
-    if (w->has_range && !in_range(a, &w->range))
-        rank += RANK_OUT_OF_RANGE;
-    if (version != w->version)
-        rank += RANK_OTHER_VERSION;
-    if (a.family != w->family)
-        rank += RANK_OTHER_FAMILY;
-    return rank;
+    return w->version == 1 && w->family == AF_INET6 ? RANK_V1_IPV6 : RANK_UNUSABLE;
 }
 
 static const struct holmes_netif *find_netif(const struct holmes_netif *ifs, int nifs,
@@ -149,7 +142,7 @@ bool gid_netdev_is_ours(const struct holmes_rdma_port_seen *port, const char *nd
 }
 
 struct candidate {
-    int rank;
+    enum gid_rank rank;
     enum gid_place place;
     const struct holmes_gid_seen *gid;
 };
@@ -158,7 +151,7 @@ static int candidate_compare(const void *pa, const void *pb)
 {
     const struct candidate *a = pa, *b = pb;
 
-    return a->rank != b->rank ? a->rank - b->rank : a->gid->index - b->gid->index;
+    return a->rank != b->rank ? (int)a->rank - (int)b->rank : a->gid->index - b->gid->index;
 }
 
 static bool has_gid(const struct gid_choice *c, const struct holmes_gid_seen *g)
@@ -184,37 +177,107 @@ static void take(struct gid_choice *c, const struct holmes_gid_seen *g)
     out->type = (uint8_t)g->type;
 }
 
-int gid_choose(const struct holmes_rdma_port_seen *port, const struct gid_wish *wish,
-               const struct holmes_netif *ifs, int nifs, struct gid_choice *out)
+static bool wish_range(const struct candidate *c, const struct gid_wish *w)
+{
+    return in_range(addr_of(c->gid->bytes), &w->range);
+}
+
+static bool wish_family(const struct candidate *c, const struct gid_wish *w)
+{
+    return addr_of(c->gid->bytes).family == w->family;
+}
+
+static bool wish_version(const struct candidate *c, const struct gid_wish *w)
+{
+    return version_of(c->gid) == w->version;
+}
+
+/* Leaves those that fit, or all where none does. */
+static int narrow(struct candidate *cands, int n,
+                  bool (*fits)(const struct candidate *, const struct gid_wish *),
+                  const struct gid_wish *w)
+{
+    int kept = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (cands[i].rank != RANK_LINK_LOCAL && fits(&cands[i], w))
+            cands[kept++] = cands[i];
+    }
+    return kept > 0 ? kept : n;
+}
+
+/* The wishes that differ from what is preferred anyway: the peer may have other GIDs, so what is
+ * merely preferred leaves all in the list. */
+static int narrow_to_wishes(struct candidate *cands, int n, const struct gid_wish *w)
+{
+    if (w->has_range)
+        n = narrow(cands, n, wish_range, w);
+    if (w->family == AF_INET6)
+        n = narrow(cands, n, wish_family, w);
+    if (w->version == 1)
+        n = narrow(cands, n, wish_version, w);
+    return n;
+}
+
+static int drop_foreign(struct candidate *cands, int n)
+{
+    bool ours = false;
+    int kept = 0;
+
+    for (int i = 0; i < n; i++)
+        ours |= cands[i].place == PLACE_OURS && cands[i].rank != RANK_LINK_LOCAL;
+    for (int i = 0; i < n; i++) {
+        if (!ours || cands[i].place != PLACE_FOREIGN)
+            cands[kept++] = cands[i];
+    }
+    return kept;
+}
+
+static int choose_best(const struct holmes_rdma_port_seen *port, const struct gid_wish *wish,
+                       const struct holmes_netif *ifs, int nifs, struct gid_choice *out)
 {
     struct candidate cands[HOLMES_GIDS_SEEN_MAX];
-    bool ours = false, routed_v2 = false;
+    bool routed_v2 = false;
     int n = 0;
 
-    memset(out, 0, sizeof *out);
     for (int i = 0; i < port->ngids; i++) {
         struct candidate c = {.rank = rank_of(&port->gids[i], wish), .gid = &port->gids[i]};
 
         if (c.rank == RANK_UNUSABLE)
             continue;
         c.place = place_of(c.gid, ifs, nifs);
-        ours |= c.place == PLACE_OURS && c.rank != RANK_LINK_LOCAL;
         cands[n++] = c;
     }
+    n = drop_foreign(cands, n);
+    n = narrow_to_wishes(cands, n, wish);
     qsort(cands, (size_t)n, sizeof *cands, candidate_compare);
     for (int i = 0; i < n; i++) {
-        if (ours && cands[i].place == PLACE_FOREIGN)
-            continue;
-        if (cands[i].rank == RANK_LINK_LOCAL) {
-            if (routed_v2)
-                continue;
-            out->link_local = true;
-        } else {
-            routed_v2 |= cands[i].gid->type == HOLMES_GID_ROCE_V2;
-        }
+        routed_v2 |= cands[i].rank == RANK_V2_IPV4 || cands[i].rank == RANK_V2_IPV6;
+        if (cands[i].rank == RANK_LINK_LOCAL && routed_v2)
+            break;
+        out->link_local |= cands[i].rank == RANK_LINK_LOCAL;
         take(out, cands[i].gid);
     }
     return out->n > 0 ? 0 : -ENOENT;
+}
+
+/* The user's own choice needs no rank. */
+static int choose_fixed(const struct holmes_rdma_port_seen *port, int64_t index,
+                        struct gid_choice *out)
+{
+    for (int i = 0; i < port->ngids; i++) {
+        if (port->gids[i].index == index && version_of(&port->gids[i]) != 0)
+            take(out, &port->gids[i]);
+    }
+    return out->n > 0 ? 0 : -ENOENT;
+}
+
+int gid_choose(const struct holmes_rdma_port_seen *port, const struct gid_wish *wish,
+               const struct holmes_netif *ifs, int nifs, struct gid_choice *out)
+{
+    memset(out, 0, sizeof *out);
+    return wish->index >= 0 ? choose_fixed(port, wish->index, out)
+                            : choose_best(port, wish, ifs, nifs, out);
 }
 
 /* addr/len */

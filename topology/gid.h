@@ -9,10 +9,10 @@
 
 /* What NCCL's variables ask for. */
 struct gid_wish {
-    int64_t index;            /* that one only; below 0: the best */
-    int version;              /* of RoCE: 1 or 2 */
-    int family;               /* AF_INET, AF_INET6 */
-    bool has_range;           /* `range` comes before the rest */
+    int64_t index; /* that one only; below 0: the best */
+    int version;   /* of RoCE: 1 or 2 */
+    int family;    /* AF_INET, AF_INET6 */
+    bool has_range;
     struct holmes_addr range; /* with its prefix length */
 };
 
@@ -30,8 +30,9 @@ int gid_wish_parse(const struct holmes_rdma_request *req, struct gid_wish *out, 
                    size_t why_len);
 
 /* Order: RoCE v2 with an IPv4 address that has a route; v2 with a global IPv6 address; v1 with an
- * IPv4 address; v2 link-local, and this only where no better v2 is. A GID whose interface is
- * another namespace's counts only where none is ours. 0, -ENOENT when nothing is usable. */
+ * IPv4 address; v2 link-local, and this only where no better v2 is. Where some are in the wanted
+ * range, or of IPv6 or v1 when that is wanted, the others are left out; and so are those of other
+ * namespaces' interfaces where some are of ours. 0, -ENOENT when nothing is usable. */
 int gid_choose(const struct holmes_rdma_port_seen *port, const struct gid_wish *wish,
                const struct holmes_netif *ifs, int nifs, struct gid_choice *out);
 

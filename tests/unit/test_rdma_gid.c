@@ -160,28 +160,55 @@ Test(rdma_gid, an_index_out_of_the_table_is_refused)
                             "mlx5_0:1 has 0, 1; mlx5_1:1 has 2, 3");
 }
 
-Test(rdma_gid, wishes_go_first)
+Test(rdma_gid, wishes_are_kept_to_where_the_port_has_what_is_wanted)
 {
     const char *table = LL
         " v2, fd00::5 v1, fd00::5 v2, " M(2) " v1, " M(2) " v2, "
                                                           "::ffff:10.9.0.5 v1, ::ffff:10.9.0.5 v2";
+    static const struct {
+        const char *range, *family;
+        int version;
+        const char *want;
+    } rows[] = {
+        {NULL, NULL, 2, "4 6 2 3 5"},
+        {NULL, NULL, 1, "3 5"},
+        {NULL, "AF_INET", 2, "4 6 2 3 5"},
+        {NULL, "AF_INET6", 2, "2"},
+        {NULL, "AF_INET6", 1, "1"},
+        {"10.9.0.0/16", NULL, 2, "6 5"},
+        {"10.9.0.0/16", NULL, 1, "5"},
+        {"10.2.0.0/15", NULL, 2, "4 3"},
+        {"0.0.0.0/0", NULL, 2, "4 6 3 5"},
+        {"10.9.0.5/32", NULL, 2, "6 5"},
+        {"10.50.0.0/16", NULL, 2, "4 6 2 3 5"},
+        {"fd00::/8", "AF_INET6", 2, "2"},
+        {"fd01::/16", "AF_INET6", 2, "2"},
+        {"fd00::/127", "AF_INET6", 1, "1"},
+    };
+
+    for (int i = 0; i < COUNT(rows); i++) {
+        struct holmes_rdma_request req = ask();
+        const char *got;
+
+        req.addr_range = rows[i].range;
+        req.addr_family = rows[i].family;
+        req.roce_version = rows[i].version;
+        got = indices(HOLMES_LINK_ETHERNET, table, req);
+        cr_expect_str_eq(got, rows[i].want, "row %d: \"%s\", not \"%s\"", i, got, rows[i].want);
+    }
+}
+
+Test(rdma_gid, a_wish_that_cannot_be_met_changes_nothing)
+{
     struct holmes_rdma_request req = ask();
 
-    cr_expect_str_eq(indices(HOLMES_LINK_ETHERNET, table, req), "4 6 2 3 5");
     req.roce_version = 1;
-    cr_expect_str_eq(indices(HOLMES_LINK_ETHERNET, table, req), "3 5 4 6 2");
+    cr_expect_str_eq(indices(HOLMES_LINK_ETHERNET, LL " v2, " M(2) " v2", req), "1");
+    cr_expect_str_eq(indices(HOLMES_LINK_ETHERNET, LL " v2", req), "0 link-local");
     req = ask();
     req.addr_family = "AF_INET6";
-    cr_expect_str_eq(indices(HOLMES_LINK_ETHERNET, table, req), "2 4 6 3 5");
-    req.roce_version = 1;
-    cr_expect_str_eq(indices(HOLMES_LINK_ETHERNET, table, req), "1 3 5 2 4 6");
-    req = ask();
-    req.addr_range = "10.9.0.0/16";
-    cr_expect_str_eq(indices(HOLMES_LINK_ETHERNET, table, req), "6 5 4 2 3");
-    req.addr_range = "10.2.0.0/15";
-    cr_expect_str_eq(indices(HOLMES_LINK_ETHERNET, table, req), "4 3 6 2 5");
-    req.addr_range = "0.0.0.0/0";
-    cr_expect_str_eq(indices(HOLMES_LINK_ETHERNET, table, req), "4 6 3 5 2");
+    cr_expect_str_eq(indices(HOLMES_LINK_ETHERNET, LL " v2, " M(2) " v2", req), "1",
+                     "link-local is no IPv6 address to wish for");
 }
 
 Test(rdma_gid, a_range_is_checked)
@@ -254,6 +281,21 @@ Test(rdma_gid, those_of_this_namespace_go_before_foreign_ones)
     cr_expect_eq(a.nics[0].rdma.gids[0].index, 1);
     cr_expect_str_eq(a.nics[0].ifname, "eth0");
     cr_expect_eq(a.nics[0].naddrs, 1);
+}
+
+Test(rdma_gid, an_own_v1_gid_does_not_drive_out_link_local_v2)
+{
+    static struct holmes_rdma_port_seen port;
+    static struct rdma_answer a;
+    struct holmes_netif ifs[] = {world_netif("eth0", HOLMES_NETIF_PHYSICAL, "10.2.0.2/24")};
+
+    world_port(&port, "mlx5_0", 1, HOLMES_LINK_ETHERNET, "fe80::5 v2 eth0, " M(2) " v1 eth0");
+    world_rdma_over(&port, 1, ask(), ifs, 1, &a);
+    cr_assert_eq(a.nnics, 1);
+    cr_assert_eq(a.nics[0].rdma.ngids, 2);
+    cr_expect_eq(a.nics[0].rdma.gids[0].index, 1);
+    cr_expect_eq(a.nics[0].rdma.gids[1].index, 0);
+    cr_expect(a.verdicts[0].link_local);
 }
 
 Test(rdma_gid, foreign_ones_are_used_where_there_are_no_others)
