@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct holmes_env_var holmes_env_vars[HOLMES_ENV_COUNT] = {
 #define X(id, name, type, dflt, min, max, choices, help)                                           \
@@ -155,4 +156,31 @@ int holmes_env_range(enum holmes_env_id id, uint16_t *low, uint16_t *high)
     if (!value)
         return -ENOENT;
     return parse_range(value, low, high);
+}
+
+int holmes_env_path(enum holmes_env_id id, char *out, size_t cap)
+{
+    const char *pattern = holmes_env_string(id);
+    size_t n = 0;
+
+    if (!pattern || !pattern[0])
+        return -ENOENT;
+    for (const char *p = pattern; *p; p++) {
+        char piece[256] = {*p};
+
+        if (p[0] == '%' && p[1] == 'h') {
+            if (gethostname(piece, sizeof piece) != 0)
+                return -errno;
+            piece[sizeof piece - 1] = '\0';
+            p++;
+        } else if (p[0] == '%' && p[1] == 'p') {
+            snprintf(piece, sizeof piece, "%ld", (long)getpid());
+            p++;
+        }
+        if (n + strlen(piece) >= cap)
+            return -ENAMETOOLONG;
+        memcpy(out + n, piece, strlen(piece) + 1);
+        n += strlen(piece);
+    }
+    return 0;
 }

@@ -108,6 +108,10 @@ int holmes_env_check(char *why, size_t why_len);
 int64_t holmes_env_int(enum holmes_env_id id);
 const char *holmes_env_string(enum holmes_env_id id);
 
+/* A path with %h replaced by the host's name and %p by the process id. -ENOENT when unset or empty,
+ * -ENAMETOOLONG. */
+int holmes_env_path(enum holmes_env_id id, char *out, size_t cap);
+
 /* "low-high" into two ports. Returns 0, -ENOENT when unset, -EINVAL when malformed. */
 int holmes_env_range(enum holmes_env_id id, uint16_t *low, uint16_t *high);
 

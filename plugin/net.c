@@ -194,7 +194,7 @@ int holmes_plugin_init(uint64_t comm_id, int traffic_class, struct holmes_plugin
         free(comm);
         return rc;
     }
-    rc = holmes_transport_set_traffic_class(atomic_load(&transport), comm, traffic_class);
+    rc = holmes_transport_set_owner(atomic_load(&transport), comm, comm_id, traffic_class);
     if (rc != 0) {
         holmes_plugin_finalize(comm);
         return rc;

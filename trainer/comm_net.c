@@ -461,7 +461,7 @@ static int comm_raise_ring(struct net_comm *c)
     return rc;
 }
 
-static uint64_t comm_id(const char *name)
+uint64_t holmes_comm_net_id(const char *name)
 {
     static const uint8_t key[16] = "holmes comm name";
 
@@ -494,7 +494,7 @@ int holmes_comm_net_create(struct holmes_net *n, struct holmes_rdv *rdv, const c
     holmes_list_init(&c->nc.in_requests);
     c->net = n;
     c->pairs = calloc((size_t)size, sizeof *c->pairs);
-    rc = c->pairs ? holmes_plugin_init(n->plugin, comm_id(name), &c->ctx) : -ENOMEM;
+    rc = c->pairs ? holmes_plugin_init(n->plugin, holmes_comm_net_id(name), &c->ctx) : -ENOMEM;
     if (rc == 0) {
         c->initialised = true;
         rc = comm_raise_ring(c);

@@ -32,6 +32,9 @@ void holmes_net_info(const struct holmes_net *n, struct holmes_net_info *out);
 /* CPU seconds that the progress thread has used. */
 double holmes_net_cpu_seconds(const struct holmes_net *n);
 
+/* The id under which the plugin (ABI v11 and later) knows a communicator of this name. */
+uint64_t holmes_comm_net_id(const char *name);
+
 /* Memory given to an operation of more than 32 KiB is registered with the plugin and used in place;
  * it stays registered, so that using it again costs nothing, until the communicator is destroyed or
  * has used 32 other ranges since. Until then it has to stay mapped: do not unmap it and map other

@@ -21,6 +21,7 @@
 #include "record.h"
 #include "rendezvous.h"
 #include "train.h"
+#include "wires.h"
 
 #define RANK_BLAME_MS     1500 /* for news of another rank's failure to arrive */
 #define RANK_JOIN_SLACK_S 10   /* others may reach a step of joining later than this rank */
@@ -34,6 +35,7 @@ struct rank {
     struct holmes_net *net;
     struct holmes_group *group;
     struct holmes_links links;
+    struct holmes_wires wires;
     struct holmes_dataloader *data;
     struct holmes_trainer *trainer;
     struct holmes_jsonlog *log; /* rank 0 only */
@@ -232,6 +234,10 @@ static int open_network(struct rank *r)
     int rc;
 
     if (r->world > 1) {
+        rc = holmes_wires_prepare(&r->wires);
+        if (rc != 0)
+            return rank_fail(r, HOLMES_EXIT_FAILED, false, "no file for the plugin's counters: %s",
+                             holmes_strerror(rc));
         rc = holmes_net_open(&attr, &r->net, why, sizeof why);
         if (rc != 0)
             return rank_fail(r, HOLMES_EXIT_FAILED, false, "cannot use --plugin %s: %s", c->plugin,
@@ -414,34 +420,98 @@ static json_t *own_traffic(struct rank *r)
                                  r->net ? holmes_net_cpu_seconds(r->net) : 0);
 }
 
-/* Rank 0 writes everybody's counters: one file tells of the whole job. */
-static int collect_traffic(struct rank *r)
+/* Closes the network, after which the plugin has written its counters, and adds them to the record:
+ * which wire carried what. */
+static json_t *closing_traffic(struct rank *r)
+{
+    json_t *mine = own_traffic(r), *communicator;
+    size_t i;
+
+    holmes_trainer_destroy(r->trainer);
+    r->trainer = NULL;
+    holmes_links_close(&r->links);
+    holmes_net_close(r->net);
+    r->net = NULL;
+    holmes_wires_read(&r->wires);
+    json_array_foreach(json_object_get(mine, "communicators"), i, communicator)
+    {
+        const char *name = json_string_value(json_object_get(communicator, "name"));
+
+        json_object_set_new(communicator, "wires",
+                            holmes_wires_of(&r->wires, holmes_comm_net_id(name ? name : "")));
+    }
+    return mine;
+}
+
+static int send_traffic(struct rank *r, json_t *mine)
 {
     static char text[60000];
     char key[32];
-    int rc = 0, code = 0;
+    size_t len = mine ? json_dumpb(mine, text, sizeof text, JSON_COMPACT) : 0;
+
+    json_decref(mine);
+    snprintf(key, sizeof key, "traffic/%d", r->rank);
+    return len == 0 || len > sizeof text ? -EMSGSIZE : holmes_rdv_put(r->rdv, key, text, len);
+}
+
+/* Takes the records of all ranks: each is written, and kept for the table. */
+static int take_traffic(struct rank *r, json_t *mine, json_t *all, int *code)
+{
+    static char text[60000];
+    char key[32];
     size_t len;
+    int rc = 0;
 
-    if (r->rank == 0) {
-        code = write_record(r, own_traffic(r));
-    } else {
-        json_t *mine = own_traffic(r);
+    for (int i = 0; i < r->world && rc == 0 && *code == 0; i++) {
+        json_t *record = i == 0 ? mine : NULL;
 
-        len = mine ? json_dumpb(mine, text, sizeof text, JSON_COMPACT) : 0;
-        json_decref(mine);
-        snprintf(key, sizeof key, "traffic/%d", r->rank);
-        rc = len == 0 || len > sizeof text ? -EMSGSIZE : holmes_rdv_put(r->rdv, key, text, len);
-    }
-    for (int i = 1; r->rank == 0 && i < r->world && rc == 0 && code == 0; i++) {
         snprintf(key, sizeof key, "traffic/%d", i);
-        rc = holmes_rdv_get(r->rdv, key, text, sizeof text, &len, join_ms(r));
-        if (rc == 0)
-            code = write_record(r, json_loadb(text, len, 0, NULL));
+        if (i > 0)
+            rc = holmes_rdv_get(r->rdv, key, text, sizeof text, &len, join_ms(r));
+        if (rc == 0 && i > 0)
+            record = json_loadb(text, len, 0, NULL);
+        if (rc == 0) {
+            json_array_append(all, record);
+            *code = write_record(r, record);
+        }
     }
+    return rc;
+}
+
+/* Rank 0 writes everybody's counters: one file tells of the whole job. */
+static int collect_traffic(struct rank *r, json_t *all)
+{
+    int rc = 0, code = 0;
+    json_t *mine;
+
+    /* Nobody hangs up while others still compute. */
+    if (r->world > 1)
+        rc = holmes_rdv_barrier(r->rdv, "trained", join_ms(r));
+    if (rc != 0)
+        return rank_fail(r, HOLMES_EXIT_FAILED, true, "after the last step: %s",
+                         holmes_strerror(rc));
+    mine = closing_traffic(r);
+    rc = r->rank == 0 ? take_traffic(r, mine, all, &code) : send_traffic(r, mine);
     if (rc != 0)
         return rank_fail(r, HOLMES_EXIT_FAILED, true, "cannot collect the counters: %s",
                          holmes_strerror(rc));
     return code;
+}
+
+static int print_results(const struct rank *r, double seconds, double held_out, const json_t *all)
+{
+    const struct holmes_config *c = r->config;
+
+    printf("trained %d steps in %.1f s: %.0f tokens/s, %.0f ms per step, loss %.3f (mean of the "
+           "last %d)\n",
+           c->steps, seconds, (double)c->steps * c->batch * c->model.seq_len / seconds,
+           seconds / c->steps * 1e3, r->loss_count ? r->loss_sum / r->loss_count : 0,
+           r->loss_count);
+    if (held_out >= 0)
+        printf("held-out loss %.3f nats per byte; single bytes alone (unigram entropy) %.3f\n",
+               held_out, holmes_dataloader_unigram_nats(r->data));
+    holmes_wires_print(all, stdout);
+    return fflush(stdout) == 0 ? 0 : -errno;
 }
 
 static int finish(struct rank *r, double held_out)
@@ -450,26 +520,22 @@ static int finish(struct rank *r, double held_out)
     double seconds = (double)(r->step_ns - r->started_ns) / 1e9;
     double rate = (double)c->steps * c->batch * c->model.seq_len / seconds;
     double loss = r->loss_count ? r->loss_sum / r->loss_count : 0;
-    int code = collect_traffic(r), rc;
+    json_t *all = json_array();
+    int code = collect_traffic(r, all), rc = 0;
 
     if (code == 0)
         code = write_record(r, holmes_record_end(c->steps, seconds, rate, loss));
     if (code == 0 && r->world > 1) {
         rc = holmes_rdv_barrier(r->rdv, "end", join_ms(r));
         if (rc != 0)
-            return rank_fail(r, HOLMES_EXIT_FAILED, true, "at the end: %s", holmes_strerror(rc));
+            code = rank_fail(r, HOLMES_EXIT_FAILED, true, "at the end: %s", holmes_strerror(rc));
     }
-    if (code != 0 || r->rank != 0)
-        return code;
-    printf("trained %d steps in %.1f s: %.0f tokens/s, %.0f ms per step, loss %.3f (mean of the "
-           "last %d)\n",
-           c->steps, seconds, rate, seconds / c->steps * 1e3, loss, r->loss_count);
-    if (held_out >= 0)
-        printf("held-out loss %.3f nats per byte; single bytes alone (unigram entropy) %.3f\n",
-               held_out, holmes_dataloader_unigram_nats(r->data));
-    return fflush(stdout) == 0
-               ? 0
-               : rank_fail(r, HOLMES_EXIT_FAILED, false, "stdout: %s", strerror(errno));
+    if (code == 0 && r->rank == 0)
+        rc = print_results(r, seconds, held_out, all);
+    json_decref(all);
+    if (code == 0 && rc != 0)
+        return rank_fail(r, HOLMES_EXIT_FAILED, false, "stdout: %s", holmes_strerror(rc));
+    return code;
 }
 
 static int run_job(struct rank *r)
@@ -505,6 +571,7 @@ static void close_all(struct rank *r, int linger_ms)
     holmes_trainer_destroy(r->trainer);
     holmes_links_close(&r->links);
     holmes_net_close(r->net);
+    holmes_wires_close(&r->wires);
     holmes_rdv_leave(r->rdv);
     if (r->server)
         holmes_rdv_server_wait(r->server, linger_ms);
@@ -535,6 +602,7 @@ int holmes_rank_run(const struct holmes_config *c)
     holmes_notes_start();
     code = run_job(&r);
     if (code != 0 && r.net) {
+        holmes_wires_close(&r.wires);
         /* Operations under way still own their buffers; the kernel closes everything. */
         if (r.server)
             holmes_rdv_server_wait(r.server, RANK_BLAME_MS);

@@ -58,7 +58,7 @@ static struct holmes_conn *conn_alloc(struct device *dev, const void *owner, boo
     c->id = atomic_fetch_add(&dev->t->next_id, 1);
     c->sending = sending;
     c->wanted = dev;
-    c->traffic_class = owner_traffic_class(dev->t, owner);
+    c->facts = owner_facts(dev->t, owner);
     c->oob.fd = -1;
     gethostname(c->host, sizeof c->host - 1);
     c->deadline_ns =
@@ -309,6 +309,7 @@ int conn_watch(struct holmes_conn *c)
 void conn_snapshot(const struct holmes_conn *c, struct holmes_conn_stats *out)
 {
     *out = (struct holmes_conn_stats){.id = c->id,
+                                      .communicator = c->facts.communicator,
                                       .sending = c->sending,
                                       .lanes = c->nlanes,
                                       .messages = c->q.messages,

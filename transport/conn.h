@@ -58,8 +58,8 @@ struct holmes_conn {
     char peer_host[64], peer_nic[HOLMES_NIC_NAME_MAX];
     char host[64]; /* ours */
     char peer_addr[64], local_addr[64];
-    char reason[128];  /* of the wire's choice */
-    int traffic_class; /* of the owner */
+    char reason[128]; /* of the wire's choice */
+    struct owner_facts facts;
 
     /* Written by the peer through the wire. */
     union {

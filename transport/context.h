@@ -45,7 +45,7 @@ struct holmes_transport {
     struct listener listener;
     struct holmes_list listens; /* struct holmes_listen.link */
     struct holmes_list conns;   /* struct holmes_conn.link, half-made ones included */
-    struct holmes_list owners;  /* struct owner_class.link */
+    struct holmes_list owners;  /* struct owner.link */
     struct holmes_addr good_addrs[GOOD_ADDRS_MAX]; /* peers' addresses that worked; a ring */
     unsigned ngood;
     struct stats stats;
@@ -65,8 +65,12 @@ static inline bool device_is_rdma(const struct device *d)
 int device_open(struct device *d);
 /* Whether GPU memory can be registered with it. */
 bool device_takes_gpu(const struct device *d);
-/* The traffic class that an owner was given; -1. Takes the transport's lock. */
-int owner_traffic_class(struct holmes_transport *t, const void *owner);
+/* What holmes_transport_set_owner said. Takes the transport's lock. */
+struct owner_facts {
+    uint64_t communicator;
+    int traffic_class;
+};
+struct owner_facts owner_facts(struct holmes_transport *t, const void *owner);
 /* Drives the device's connection events, at most every `interval_ns`. */
 void device_progress(struct device *d, uint64_t now_ns, uint64_t interval_ns);
 /* The Ethernet device that owns the IP address, else the best one; NULL when there is none. */

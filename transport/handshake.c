@@ -289,7 +289,7 @@ static int dialing_plan(const struct holmes_conn *c, const struct proto_verdict 
         plan->rails[i].member = own->members[v->rails[i].dial_port];
         plan->rails[i].params = (struct wire_lane_params){.gid_index = v->rails[i].dial_gid,
                                                           .mtu = v->rails[i].mtu,
-                                                          .traffic_class = c->traffic_class};
+                                                          .traffic_class = c->facts.traffic_class};
     }
     return 0;
 }
@@ -583,7 +583,7 @@ static int open_rdma(struct holmes_conn *c, struct proto_verdict *v)
         plan.rails[i].params = (struct wire_lane_params){.gid_index = hs->rails[i].accept_gid,
                                                          .mtu = hs->rails[i].mtu,
                                                          .flush = device_takes_gpu(c->wanted),
-                                                         .traffic_class = c->traffic_class};
+                                                         .traffic_class = c->facts.traffic_class};
     }
     v->rdma = 1;
     v->nrails = (uint8_t)hs->nrails;

@@ -31,30 +31,6 @@ void stats_fini(struct stats *s)
     memset(s, 0, sizeof *s);
 }
 
-static int expand(const char *pattern, char *out, size_t cap)
-{
-    size_t n = 0;
-
-    for (const char *p = pattern; *p; p++) {
-        char piece[256] = {*p};
-
-        if (p[0] == '%' && p[1] == 'h') {
-            if (gethostname(piece, sizeof piece) != 0)
-                return -errno;
-            piece[sizeof piece - 1] = '\0';
-            p++;
-        } else if (p[0] == '%' && p[1] == 'p') {
-            snprintf(piece, sizeof piece, "%ld", (long)getpid());
-            p++;
-        }
-        if (n + strlen(piece) >= cap)
-            return -ENAMETOOLONG;
-        memcpy(out + n, piece, strlen(piece) + 1);
-        n += strlen(piece);
-    }
-    return n > 0 ? 0 : -ENOENT;
-}
-
 static void write_text(FILE *f, const char *value)
 {
     fputc('"', f);
@@ -83,6 +59,7 @@ static void write_conn(FILE *f, const struct holmes_conn_stats *c)
 {
     fprintf(f, "    {\"id\":%llu,\"direction\":\"%s\",", (unsigned long long)c->id,
             c->sending ? "send" : "recv");
+    fprintf(f, "\"communicator\":\"%016llx\",", (unsigned long long)c->communicator);
     write_string(f, "local", c->local);
     write_string(f, "peer", c->peer);
     write_string(f, "wire", c->wire);
@@ -107,11 +84,10 @@ static void write_port(FILE *f, const struct stats_port *p)
     fputs("}}", f);
 }
 
-int stats_write(const struct stats *s, const struct stats_port *ports, int nports,
-                const char *pattern)
+int stats_write(const struct stats *s, const struct stats_port *ports, int nports, const char *path)
 {
-    char path[1024], temp[1088];
-    int rc = expand(pattern, path, sizeof path);
+    char temp[1088];
+    int rc = strlen(path) + 64 < sizeof temp ? 0 : -ENAMETOOLONG;
     FILE *f;
 
     if (rc != 0)
@@ -143,6 +119,6 @@ int stats_write(const struct stats *s, const struct stats_port *ports, int nport
         unlink(temp);
 out:
     if (rc != 0)
-        holmes_warn(NET, "cannot write HOLMES_STATS=\"%s\": %s", pattern, holmes_strerror(rc));
+        holmes_warn(NET, "cannot write HOLMES_STATS=\"%s\": %s", path, holmes_strerror(rc));
     return rc;
 }

@@ -18,10 +18,10 @@ struct stats_port {
 };
 
 void stats_add(struct stats *s, const struct holmes_conn_stats *conn);
-/* Writes JSON to the file that `pattern` names (%h host, %p process id), through a temporary file
- * renamed into place. Logs and returns a negative errno when it cannot. */
+/* Writes JSON to the file, through a temporary file renamed into place. Logs and returns a negative
+ * errno when it cannot. */
 int stats_write(const struct stats *s, const struct stats_port *ports, int nports,
-                const char *pattern);
+                const char *path);
 void stats_fini(struct stats *s);
 
 #endif

@@ -168,35 +168,35 @@ bool device_takes_gpu(const struct device *d)
 
 /* ---- owners ---- */
 
-struct owner_class {
+struct owner {
     struct holmes_list link;
     const void *owner;
-    int traffic_class;
+    struct owner_facts facts;
 };
 
-int owner_traffic_class(struct holmes_transport *t, const void *owner)
+struct owner_facts owner_facts(struct holmes_transport *t, const void *owner)
 {
-    int class = -1;
+    struct owner_facts facts = {.traffic_class = -1};
 
     pthread_mutex_lock(&t->lock);
-    holmes_list_each(o, tmp, &t->owners, struct owner_class, link)
+    holmes_list_each(o, tmp, &t->owners, struct owner, link)
     {
         if (o->owner == owner)
-            class = o->traffic_class;
+            facts = o->facts;
     }
     pthread_mutex_unlock(&t->lock);
-    return class;
+    return facts;
 }
 
-int holmes_transport_set_traffic_class(struct holmes_transport *t, const void *owner,
-                                       int traffic_class)
+int holmes_transport_set_owner(struct holmes_transport *t, const void *owner, uint64_t communicator,
+                               int traffic_class)
 {
-    struct owner_class *o = malloc(sizeof *o);
+    struct owner *o = malloc(sizeof *o);
 
     if (!o)
         return -ENOMEM;
     o->owner = owner;
-    o->traffic_class = traffic_class;
+    o->facts = (struct owner_facts){communicator, traffic_class};
     pthread_mutex_lock(&t->lock);
     holmes_list_append(&t->owners, &o->link);
     pthread_mutex_unlock(&t->lock);
@@ -206,7 +206,7 @@ int holmes_transport_set_traffic_class(struct holmes_transport *t, const void *o
 /* Lock held. */
 static void forget_owner(struct holmes_transport *t, const void *owner)
 {
-    holmes_list_each(o, tmp, &t->owners, struct owner_class, link)
+    holmes_list_each(o, tmp, &t->owners, struct owner, link)
     {
         if (o->owner == owner) {
             holmes_list_remove(&o->link);
@@ -350,17 +350,21 @@ static void write_stats(const struct holmes_transport *t, const char *path)
 
 void holmes_transport_destroy(struct holmes_transport *t)
 {
-    const char *stats_path = holmes_env_string(HOLMES_ENV_STATS);
+    char stats_path[1024];
+    int stats_rc;
 
     if (!t)
         return;
+    stats_rc = holmes_env_path(HOLMES_ENV_STATS, stats_path, sizeof stats_path);
     pthread_mutex_lock(&t->lock);
     holmes_list_each(l, tmp, &t->listens, struct holmes_listen, link) listen_free(l);
     pthread_mutex_unlock(&t->lock);
     holmes_list_each(c, tmp2, &t->conns, struct holmes_conn, link) holmes_conn_close(c);
     listener_close(&t->listener);
-    if (stats_path && stats_path[0] && (t->tcp || t->rdma))
+    if (stats_rc == 0 && (t->tcp || t->rdma))
         write_stats(t, stats_path);
+    else if (stats_rc != 0 && stats_rc != -ENOENT)
+        holmes_warn(NET, "cannot write HOLMES_STATS: %s", holmes_strerror(stats_rc));
     for (int i = 0; i < t->ndevices; i++)
         registrations_close(t->devices[i]);
     for (int i = t->ndevices - 1; i >= 0; i--) {
@@ -368,7 +372,7 @@ void holmes_transport_destroy(struct holmes_transport *t)
         free(t->devices[i]);
     }
     stats_fini(&t->stats);
-    holmes_list_each(o, tmp3, &t->owners, struct owner_class, link) free(o);
+    holmes_list_each(o, tmp3, &t->owners, struct owner, link) free(o);
     pthread_mutex_destroy(&t->probes_lock);
     pthread_mutex_destroy(&t->lock);
     free(t);

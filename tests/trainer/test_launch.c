@@ -463,6 +463,24 @@ static void count_log(const json_t *records, double bytes[2])
                 bytes[d] += json_number_value(json_object_get(peer, keys[d]));
 }
 
+/* The same by what the records say of the wires. */
+static void count_wires(const json_t *records, double bytes[2])
+{
+    static const char *const keys[2] = {"bytes_sent", "bytes_received"};
+    const json_t *r, *link, *wire;
+    size_t i, j, k;
+
+    json_array_foreach(records, i, r)
+        json_array_foreach(json_object_get(r, "communicators"), j, link)
+            json_array_foreach(json_object_get(link, "wires"), k, wire)
+    {
+        cr_expect_str_eq(json_string_value(json_object_get(wire, "wire")), "tcp");
+        cr_expect_gt(json_integer_value(json_object_get(wire, "connections")), 0);
+        for (int d = 0; d < 2; d++)
+            bytes[d] += json_number_value(json_object_get(wire, keys[d]));
+    }
+}
+
 /* And by the plugin's own counters. */
 static int count_stats(double bytes[2])
 {
@@ -496,14 +514,18 @@ static int count_stats(double bytes[2])
 
 Test(launch, trainer_and_plugin_count_the_same_bytes)
 {
-    double by_log[2] = {0}, by_plugin[2] = {0};
+    double by_log[2] = {0}, by_wire[2] = {0}, by_plugin[2] = {0};
     char env[128];
     json_t *records;
 
     snprintf(env, sizeof env, "HOLMES_STATS=%s/stats.%%p", dir);
     records = run("log", env, "--local 4 --pipeline 2 --data-parallel 2 --tied --steps 3");
     count_log(records, by_log);
+    count_wires(records, by_wire);
     json_decref(records);
+    cr_expect_eq(by_log[0], by_wire[0], "sent: %.0f, of known wire %.0f", by_log[0], by_wire[0]);
+    cr_expect_eq(by_log[1], by_wire[1], "received: %.0f, of known wire %.0f", by_log[1],
+                 by_wire[1]);
     cr_expect_eq(count_stats(by_plugin), 4, "every rank writes its counters");
     cr_expect_gt(by_log[0], 0);
     cr_expect_eq(by_log[0], by_log[1], "%.0f bytes sent, %.0f received", by_log[0], by_log[1]);

@@ -45,10 +45,10 @@ void holmes_transport_destroy(struct holmes_transport *t);
  * communicator leaves behind. */
 void holmes_transport_reap(struct holmes_transport *t, const void *owner);
 
-/* The traffic class of what `owner` connects from now on, -1 for none; forgotten with
- * holmes_transport_reap. -ENOMEM. */
-int holmes_transport_set_traffic_class(struct holmes_transport *t, const void *owner,
-                                       int traffic_class);
+/* Names the owner of what it connects from now on, for counters, and gives it a traffic class (-1:
+ * none). Forgotten with holmes_transport_reap. -ENOMEM. */
+int holmes_transport_set_owner(struct holmes_transport *t, const void *owner, uint64_t communicator,
+                               int traffic_class);
 
 /* Writes a handle that any process may give to holmes_connect, wherever the listener's addresses
  * reach. `handle` has HOLMES_HANDLE_SIZE bytes and no alignment. */
@@ -107,6 +107,7 @@ int holmes_test(struct holmes_request *r, bool *done, size_t *lens);
 /* What a connection did; a snapshot. */
 struct holmes_conn_stats {
     uint64_t id;              /* unique in the process */
+    uint64_t communicator;    /* of its owner; 0: none was named */
     bool sending;             /* connected (true) or accepted */
     char local[64], peer[64]; /* "eth0 10.0.0.1" and peer's address */
     char wire[16];            /* "tcp" */
