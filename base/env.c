@@ -3,7 +3,6 @@
 #include "env.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +146,11 @@ const char *holmes_env_string(enum holmes_env_id id)
     const char *value = getenv(v->name);
 
     return value ? value : v->dflt;
+}
+
+bool holmes_env_is_set(enum holmes_env_id id)
+{
+    return getenv(holmes_env_vars[id].name) != NULL;
 }
 
 int holmes_env_range(enum holmes_env_id id, uint16_t *low, uint16_t *high)

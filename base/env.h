@@ -7,6 +7,7 @@
 #ifndef HOLMES_ENV_H
 #define HOLMES_ENV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,6 +47,8 @@ enum holmes_env_type {
     X(FABRIC, "HOLMES_FABRIC", STRING, NULL, 0, 0, NULL,                                           \
       "id, or device[:port]=id[,...]: RDMA ports with equal ids share a fabric, others do not")    \
     X(LIBFABRIC, "HOLMES_LIBFABRIC", STRING, "libfabric.so.1", 0, 0, NULL, "libfabric to open")    \
+    X(LIBIBVERBS, "HOLMES_LIBIBVERBS", STRING, "libibverbs.so.1", 0, 0, NULL,                      \
+      "libibverbs to open")                                                                        \
     X(NET_NAME, "HOLMES_NET_NAME", STRING, "Holmes", 0, 0, NULL,                                   \
       "name the plugin shows NCCL (Megatron-LM accepts only IB or Socket as net_name)")            \
     X(JOB_SECRET, "HOLMES_JOB_SECRET", STRING, NULL, 0, 0, NULL,                                   \
@@ -80,7 +83,48 @@ enum holmes_env_type {
     X(NCCL_GDR_FLUSH_DISABLE, "NCCL_GDR_FLUSH_DISABLE", INT, "0", 0, 1, NULL,                      \
       "1: never read back what arrived in GPU memory before it is used")                           \
     X(NCCL_IB_DISABLE, "NCCL_IB_DISABLE", INT, "0", INT32_MIN, INT32_MAX, NULL,                    \
-      "other than 0: no RDMA port is used")
+      "other than 0: no RDMA port is used")                                                        \
+    X(NCCL_IB_TIMEOUT, "NCCL_IB_TIMEOUT", INT, "20", 0, 31, NULL,                                  \
+      "a queue pair waits 4.096 us * 2^n for an answer before it sends again")                     \
+    X(NCCL_IB_RETRY_CNT, "NCCL_IB_RETRY_CNT", INT, "7", 0, 7, NULL,                                \
+      "how often it sends again before its connection fails")                                      \
+    X(NCCL_IB_PKEY, "NCCL_IB_PKEY", INT, "0", 0, 65535, NULL,                                      \
+      "index in the port's partition key table")                                                   \
+    X(NCCL_IB_SL, "NCCL_IB_SL", INT, "-1", -1, 15, NULL,                                           \
+      "service level; -1: the communicator's traffic class, else 0")                               \
+    X(NCCL_IB_TC, "NCCL_IB_TC", INT, "-1", -1, 255, NULL,                                          \
+      "traffic class; -1: the communicator's, else 0")                                             \
+    X(NCCL_IB_FIFO_TC, "NCCL_IB_FIFO_TC", INT, "-1", -1, 255, NULL,                                \
+      "traffic class of clear-to-sends; -1: as the data's")                                        \
+    X(NCCL_IB_PCI_RELAXED_ORDERING, "NCCL_IB_PCI_RELAXED_ORDERING", INT, "2", 0, 2, NULL,          \
+      "0 no, 1 yes, 2 where libibverbs can: registered memory may be written out of order")        \
+    X(NCCL_IB_ADAPTIVE_ROUTING, "NCCL_IB_ADAPTIVE_ROUTING", INT, "-2", -2, 1, NULL,                \
+      "1: large messages carry their immediate in a request of its own; -2: on InfiniBand only")   \
+    X(NCCL_IB_AR_THRESHOLD, "NCCL_IB_AR_THRESHOLD", INT, "8192", -2, INT64_MAX, NULL,              \
+      "bytes above which a message is large for NCCL_IB_ADAPTIVE_ROUTING")                         \
+    X(NCCL_IB_RETURN_ASYNC_EVENTS, "NCCL_IB_RETURN_ASYNC_EVENTS", INT, "1", 0, 1, NULL,            \
+      "0: fatal events of a device or queue pair are logged and end no connection")                \
+    X(NCCL_IB_MQP_RETRY_ALL, "NCCL_IB_MQP_RETRY_ALL", INT, "0", 0, 1, NULL,                        \
+      "1: raising a queue pair is tried again after any error, not only a time-out")               \
+    X(NCCL_IB_MQP_RETRY_CNT, "NCCL_IB_MQP_RETRY_CNT", INT, "34", 0, 1000000, NULL,                 \
+      "how often raising a queue pair is tried again")                                             \
+    X(NCCL_IB_MQP_RETRY_SLEEP_MSEC, "NCCL_IB_MQP_RETRY_SLEEP_MSEC", INT, "100", 0, 3600000, NULL,  \
+      "milliseconds between the tries")                                                            \
+    X(NCCL_IB_USE_INLINE, "NCCL_IB_USE_INLINE", STRING, NULL, 0, 0, NULL,                          \
+      "no effect: control writes are always inline")                                               \
+    X(NCCL_IB_ECE_ENABLE, "NCCL_IB_ECE_ENABLE", STRING, NULL, 0, 0, NULL, "no effect")             \
+    X(NCCL_IB_DATA_DIRECT, "NCCL_IB_DATA_DIRECT", STRING, NULL, 0, 0, NULL, "no effect")           \
+    X(NCCL_IB_WARN_RAIL_LOCAL, "NCCL_IB_WARN_RAIL_LOCAL", STRING, NULL, 0, 0, NULL, "no effect")   \
+    X(NCCL_IB_OOO_RQ, "NCCL_IB_OOO_RQ", STRING, NULL, 0, 0, NULL, "no effect")                     \
+    X(NCCL_IB_SUBNET_AWARE_ROUTING, "NCCL_IB_SUBNET_AWARE_ROUTING", STRING, NULL, 0, 0, NULL,      \
+      "no effect")                                                                                 \
+    X(NCCL_IB_SUBNET_PREFIX_LEN, "NCCL_IB_SUBNET_PREFIX_LEN", STRING, NULL, 0, 0, NULL,            \
+      "no effect")                                                                                 \
+    X(NCCL_IB_DEVICE_PCI_ORDER, "NCCL_IB_DEVICE_PCI_ORDER", STRING, NULL, 0, 0, NULL, "no effect") \
+    X(NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS, "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", STRING,      \
+      NULL, 0, 0, NULL, "no effect")                                                               \
+    X(NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME, "NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME", STRING,      \
+      NULL, 0, 0, NULL, "no effect")
 
 enum holmes_env_id {
 #define X(id, name, type, dflt, min, max, choices, help) HOLMES_ENV_##id,
@@ -107,6 +151,8 @@ int holmes_env_check(char *why, size_t why_len);
  * holmes_env_check first. The string lives as long as the environment is not changed. */
 int64_t holmes_env_int(enum holmes_env_id id);
 const char *holmes_env_string(enum holmes_env_id id);
+/* Whether the environment has it, whatever its value. */
+bool holmes_env_is_set(enum holmes_env_id id);
 
 /* A path with %h replaced by the host's name and %p by the process id. -ENOENT when unset or empty,
  * -ENAMETOOLONG. */

@@ -4,6 +4,9 @@
 #include "driver.h"
 
 static const struct wire_ops *const built_in[] = {
+#ifdef HOLMES_HAVE_VERBS
+    &holmes_wire_verbs,
+#endif
 #ifdef HOLMES_HAVE_OFI
     &holmes_wire_ofi,
 #endif
