@@ -34,6 +34,7 @@ struct candidate {
     int index; /* of the port */
     struct gid_choice gids;
     const char *pci_path; /* its own, or its interface's */
+    int numa_node;        /* likewise */
     uint64_t pci_order;
 };
 
@@ -195,10 +196,13 @@ static void candidate_place(const struct chooser *c, struct candidate *cand)
     const struct holmes_netif *nif;
 
     cand->pci_path = p->pci_path;
+    cand->numa_node = p->numa_node;
     if (!p->pci_path[0] && p->link_layer == HOLMES_LINK_ETHERNET) {
         nif = find_netif(c, own_netdev(c, p, &cand->gids)); /* a software device */
-        if (nif)
+        if (nif) {
             cand->pci_path = nif->pci_path;
+            cand->numa_node = nif->numa_node;
+        }
     }
     cand->pci_order = pci_order(cand->pci_path);
 }
@@ -301,7 +305,7 @@ static void use(const struct chooser *c, const struct candidate *cand, bool seve
     if (p->pci_path[0])
         merge_pci_path(nic->pci_path, c->req->keep_vfs);
     nic->speed_mbps = p->speed_mbps;
-    nic->numa_node = p->numa_node;
+    nic->numa_node = cand->numa_node;
     if (p->link_layer == HOLMES_LINK_ETHERNET)
         use_netdev(c, own_netdev(c, p, &cand->gids), nic);
     memcpy(nic->rdma.device, p->device, sizeof nic->rdma.device);
@@ -441,6 +445,7 @@ static int check_gid_index(const struct chooser *c, char *why, size_t why_len)
 static int parse_request(struct chooser *c, char *why, size_t why_len)
 {
     char syntax[512];
+    size_t used;
     int rc;
 
     if (hca_list_parse(c->req->hca, &c->hca, syntax, sizeof syntax) != 0)
@@ -448,6 +453,11 @@ static int parse_request(struct chooser *c, char *why, size_t why_len)
     rc = fabric_ids_parse(c->req->fabric, &c->fabric, why, why_len);
     if (rc == 0)
         rc = gid_wish_parse(c->req, &c->wish, why, why_len);
+    used = strlen(why);
+    if (rc == 0 && c->hca.rails && used < why_len)
+        snprintf(why + used, why_len - used,
+                 "%sNCCL_IB_HCA=\"%s\": rails and planes have no effect", used > 0 ? "; " : "",
+                 c->req->hca);
     if (rc == 0)
         rc = check_hca(c, why, why_len);
     if (rc == 0)

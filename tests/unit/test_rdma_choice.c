@@ -307,10 +307,12 @@ Test(rdma_choice, a_software_device_is_where_its_interface_is)
     struct holmes_netif ifs[] = {world_netif("eth0", HOLMES_NETIF_PHYSICAL, "10.0.0.5/24")};
 
     snprintf(ifs[0].pci_path, sizeof ifs[0].pci_path, "/sys/devices/pci0000:00/0000:00:04.0");
+    ifs[0].numa_node = 1;
     world_port(&ports[0], "rxe0", 1, ETH, "fe80::5 v2 eth0, ::ffff:10.0.0.5 v2 eth0");
     world_rdma_over(ports, 1, rdma_nothing_asked, ifs, 1, &answer);
     cr_assert_str_eq(answer.names, "rxe0");
     cr_expect_str_eq(answer.nics[0].pci_path, "/sys/devices/pci0000:00/0000:00:04.0");
+    cr_expect_eq(answer.nics[0].numa_node, 1);
 }
 
 Test(rdma_choice, thirty_two_ports_are_enough)

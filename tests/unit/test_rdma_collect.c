@@ -4,6 +4,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "log.h"
 #include "rdma_world.h"
 #include "sysfs_tree.h"
 
@@ -305,6 +306,73 @@ Test(rdma_discover, without_a_usable_port_ethernet_is_shown)
     cr_assert_eq(holmes_nics_discover(t.root, refuse_all, &asked, &found), 0);
     cr_expect_eq(asked, 1, "nothing was asked");
     cr_expect_eq(found.nshown, 2);
+    tree_fini(&t);
+}
+
+struct captured {
+    int warnings;
+    char last[512]; /* warning */
+    char all[4096];
+};
+
+static void capture(void *ctx, enum holmes_log_level level, enum holmes_log_subsys subsys,
+                    const char *file, int line, const char *func, const char *msg)
+{
+    struct captured *c = ctx;
+    size_t len = strlen(c->all);
+
+    (void)subsys, (void)file, (void)line, (void)func;
+    snprintf(c->all + len, sizeof c->all - len, "%s\n", msg);
+    if (level != HOLMES_LOG_WARN)
+        return;
+    c->warnings++;
+    snprintf(c->last, sizeof c->last, "%s", msg);
+}
+
+Test(rdma_discover, a_host_without_rdma_is_silent_unless_something_was_named)
+{
+    static struct captured log;
+    struct holmes_nics found;
+    struct sysfs_tree t;
+
+    enter_world(&t, "0000:0000:0000:0000:0000:ffff:0a4d:0101");
+    tree_fini(&t);
+    tree_init(&t);
+    holmes_log_set_sink(capture, &log, HOLMES_LOG_INFO);
+    cr_assert_eq(holmes_nics_discover(t.root, refuse_all, NULL, &found), 0);
+    cr_expect_eq(found.nshown, 2);
+    cr_expect_eq(log.warnings, 0, "%s", log.last);
+    cr_expect(!strstr(log.all, "rdma"), "%s", log.all);
+    setenv("NCCL_IB_HCA", "mlx5_0", 1);
+    cr_assert_eq(holmes_nics_discover(t.root, refuse_all, NULL, &found), 0);
+    cr_expect_eq(log.warnings, 1);
+    cr_expect_str_eq(log.last, "NCCL_IB_HCA=\"mlx5_0\": this host has no RDMA device");
+    setenv("NCCL_IB_DISABLE", "1", 1);
+    cr_assert_eq(holmes_nics_discover(t.root, refuse_all, NULL, &found), 0);
+    cr_expect_eq(log.warnings, 1);
+    cr_expect(strstr(log.all, "NCCL_IB_DISABLE is set: no RDMA port is used"), "%s", log.all);
+    tree_fini(&t);
+}
+
+Test(rdma_discover, every_port_is_told_of)
+{
+    static struct captured log;
+    struct holmes_nics found;
+    struct sysfs_tree t;
+    int asked = 0;
+
+    enter_world(&t, "0000:0000:0000:0000:0000:ffff:0a4d:0101");
+    holmes_log_set_sink(capture, &log, HOLMES_LOG_INFO);
+    cr_assert_eq(holmes_nics_discover(t.root, NULL, NULL, &found), 0);
+    cr_expect(strstr(log.all, "rdma mlx5_0 port 1 used: RoCE v2, 25000 Mbit/s, GID 1 "
+                              "::ffff:10.77.1.1 on va\n"),
+              "%s", log.all);
+    cr_expect_eq(log.warnings, 0, "%s", log.last);
+    setenv("NCCL_IB_HCA", "mlx5_0", 1);
+    cr_assert_eq(holmes_nics_discover(t.root, refuse_all, &asked, &found), 0);
+    cr_expect(strstr(log.all, "rdma mlx5_0 port 1 not used: cannot be opened: No such device\n"),
+              "%s", log.all);
+    cr_expect_str_eq(log.last, "NCCL_IB_HCA=\"mlx5_0\": no port of it can be used");
     tree_fini(&t);
 }
 

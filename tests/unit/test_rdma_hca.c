@@ -90,6 +90,8 @@ Test(rdma_hca, empty_entries_mean_nothing)
 Test(rdma_hca, newer_fields_are_read)
 {
     expect("=mlx5_0::3:1,mlx5_1:1:2,mlx4_0::", "mlx5_0 mlx5_1 mlx4_0:1 mlx4_0:2");
+    cr_expect(strstr(ask("mlx5_0:1:3", NULL)->why, "rails and planes have no effect"));
+    cr_expect_str_eq(ask("mlx5_0:1::", NULL)->why, "");
     expect_refused("mlx5_0:1:x", NULL, "numbers");
     expect_refused("mlx5_0:1:2:-3", NULL, "numbers");
     expect_refused("mlx5_0:1:2:3:4", NULL, "all there can be");

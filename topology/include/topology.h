@@ -141,8 +141,8 @@ struct holmes_rdma_verdict {
  * addresses of its own one when that is in use. nic.rdma.mtu is left 0 (sysfs has none): whoever
  * opens the port fills it.
  *
- * Returns 0, also when no port is usable; `why` is then "" or tells of a variable that counts as
- * unset. -EINVAL when a variable cannot be met, with a sentence in `why` that names its value and
+ * Returns 0, also when no port is usable; `why` is then "" or tells of what has no effect in a
+ * variable. -EINVAL when a variable cannot be met, with a sentence in `why` that names its value and
  * what exists. */
 int holmes_rdma_choose(const struct holmes_rdma_port_seen *ports, int nports,
                        const struct holmes_rdma_request *req, const struct holmes_netif *ifs,
