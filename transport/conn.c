@@ -180,6 +180,8 @@ void conn_fail(struct holmes_conn *c, int error)
 
 void conn_destroy(struct holmes_conn *c)
 {
+    struct proto_bye bye;
+
     if (!c)
         return;
     pthread_mutex_lock(&c->t->lock);
@@ -187,8 +189,9 @@ void conn_destroy(struct holmes_conn *c)
     pthread_mutex_unlock(&c->t->lock);
 
     pthread_mutex_lock(&c->lock);
+    bye.completed = c->sending ? 0 : c->q.recv.completed;
     if (c->oob.fd >= 0 && c->error == 0)
-        oob_send(&c->oob, PROTO_BYE, NULL);
+        oob_send(&c->oob, PROTO_BYE, &bye);
     dialer_destroy(c->dialer);
     handshake_destroy(c);
     path_close(c);
@@ -210,6 +213,19 @@ static void peer_gone(struct holmes_conn *c, int error, uint64_t drain_ms)
         c->gone_deadline_ns = holmes_deadline_ms(drain_ms);
 }
 
+/* A receiver says what it has: what it does not have now it never will. A sender's last bytes may
+ * still be in flight. */
+static void watch_bye(struct holmes_conn *c)
+{
+    struct proto_bye bye;
+
+    memcpy(&bye, c->oob.in_payload, sizeof bye);
+    if (c->sending && request_take_ack(c, bye.completed) != 0)
+        peer_gone(c, -EPROTO, 0);
+    else
+        peer_gone(c, 0, c->sending ? 0 : GONE_DRAIN_MS);
+}
+
 static void watch_oob(struct holmes_conn *c)
 {
     char why[160];
@@ -219,7 +235,7 @@ static void watch_oob(struct holmes_conn *c)
         return;
     c->oob_ended = true;
     if (rc == 0 && c->oob.in_frame.type == PROTO_BYE) {
-        peer_gone(c, 0, GONE_DRAIN_MS);
+        watch_bye(c);
     } else if (rc == 0 && c->oob.in_frame.type == PROTO_ABORT) {
         peer_gone(c, handshake_abort_error(c, why, sizeof why), 0);
         c->gone_deadline_ns = 1; /* nothing more comes */

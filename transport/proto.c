@@ -119,8 +119,9 @@ int proto_payload_size(uint16_t type)
         return sizeof(struct proto_info);
     case PROTO_ABORT:
         return sizeof(struct proto_abort);
-    case PROTO_UP:
     case PROTO_BYE:
+        return sizeof(struct proto_bye);
+    case PROTO_UP:
         return 0;
     default:
         return -1;

@@ -175,6 +175,11 @@ struct proto_abort {
     int32_t error; /* positive errno */
 };
 
+/* Orderly end. The acknowledgement of the last write may die with the lane that carried it. */
+struct proto_bye {
+    uint64_t completed; /* of a receiver: messages it has, from the first on without a gap */
+};
+
 uint64_t proto_listen_id(const uint8_t token[PROTO_TOKEN_SIZE]);
 /* Proof of knowing the token, bound to both nonces and the direction ('S' accepting end, 'C'
  * dialing end). */

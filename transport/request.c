@@ -78,9 +78,12 @@ bool request_is_done(const struct holmes_request *r)
         return r->send.writes == 0;
     if (r->kind == REQUEST_RECV)
         return (delivers ? q->recv.completed : q->recv.acked) >= last;
-    if (r->send.part < r->send.nparts || r->send.writes > 0)
+    /* With an error the lanes are closed: nothing of them is reported any more. */
+    if (r->send.writes > 0 && r->conn->error == 0)
         return false;
-    return delivers || q->send.acked >= last;
+    if (q->send.acked >= last)
+        return true;
+    return delivers && r->send.writes == 0 && r->send.part == r->send.nparts;
 }
 
 static const struct holmes_request *nth_request(const struct holmes_conn *c, size_t i)
@@ -137,7 +140,7 @@ static size_t max_piece(const struct holmes_conn *c)
 
 /* Remembers how far the receiver is. A count that runs ahead of what was sent is an attack or a
  * bug on the other side. */
-static int take_ack(struct holmes_conn *c, uint64_t acked)
+int request_take_ack(struct holmes_conn *c, uint64_t acked)
 {
     if (acked <= c->q.send.acked)
         return 0;
@@ -158,7 +161,8 @@ static int read_acks(struct holmes_conn *c)
     uint64_t check = __atomic_load_n(&ack->check, __ATOMIC_ACQUIRE);
     uint64_t acked = __atomic_load_n(&ack->acked, __ATOMIC_ACQUIRE);
 
-    return check == ~acked ? take_ack(c, acked) : 0; /* else: half of it is here, or none yet */
+    return check == ~acked ? request_take_ack(c, acked)
+                           : 0; /* else: half of it is here, or none yet */
 }
 
 /* The slot of message `seq`, if it has come whole. */
@@ -192,7 +196,7 @@ static int match(struct holmes_conn *c, int tag, uint64_t *seq, struct proto_cts
         count = q->send.group_count = slot->group_count;
         if (!(q->send.group_taken >> i & 1) && slot->tag == tag) {
             *seq = q->next_seq + (uint64_t)i;
-            return take_ack(c, slot->acked);
+            return request_take_ack(c, slot->acked);
         }
     }
     return -EAGAIN;

@@ -79,6 +79,8 @@ struct request_queue {
 int request_queue_init(struct holmes_conn *c);
 void request_queue_fini(struct holmes_conn *c);
 
+/* The receiver has this many messages. -EPROTO for more than were sent. */
+int request_take_ack(struct holmes_conn *c, uint64_t acked);
 /* Takes what the wire reports; 0 or a negative errno on which the connection must fail. */
 int request_poll(struct holmes_conn *c);
 /* Posts what waits for room: pieces of sends, clear-to-sends, acknowledgements. */

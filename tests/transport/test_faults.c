@@ -264,3 +264,38 @@ Test(faults, refused_resources_fail_the_set_up_with_their_reason)
     cr_assert_gt(link_log_count("RLIMIT_NOFILE"), 0);
     link_close(&l);
 }
+
+/* On an RDMA wire the acknowledgement of the last write can die with the receiver's queue pair: the
+ * receiver's word counts. */
+Test(faults, send_that_the_receiver_has_is_done_although_the_wire_never_says_so)
+{
+    uint8_t from[64], to[64];
+    struct holmes_mr *fm, *tm;
+    struct holmes_request *send, *recv;
+    bool sent = false, got = false;
+    uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS);
+    struct link l;
+    size_t len;
+
+    faulty_wire(test_nics()->ops);
+    link_open(&l);
+    cr_assert_eq(holmes_mr_reg(l.send, from, sizeof from, &fm), 0);
+    cr_assert_eq(holmes_mr_reg(l.recv, to, sizeof to, &tm), 0);
+    recv = link_irecv(l.recv, to, sizeof to, 1, tm);
+    send = link_isend(l.send, from, sizeof from, 1, fm);
+    while (!got) {
+        cr_assert(!holmes_deadline_passed(deadline), "never received");
+        cr_assert_eq(holmes_test(recv, &got, &len), 0);
+    }
+    plan.delay_polls = 1 << 30; /* from here on the sender's wire is silent */
+    holmes_mr_dereg(l.recv, tm);
+    holmes_conn_close(l.recv);
+    l.recv = NULL;
+    while (!sent) {
+        cr_assert(!holmes_deadline_passed(deadline), "never known to be sent");
+        cr_assert_eq(holmes_test(send, &sent, &len), 0);
+    }
+    cr_assert_eq(len, sizeof from);
+    cr_assert_neq(holmes_isend(l.send, from, sizeof from, 1, fm, &send), 0, "the peer is gone");
+    link_close(&l);
+}
