@@ -91,12 +91,13 @@ static int check_environment(void)
     return 0;
 }
 
-static int device_opens(void *arg, const char *name)
+static int port_open_error(void *arg, const char *device, int port)
 {
-    struct holmes_nic nic = {.rdma.port = 1};
+    struct holmes_nic nic = {.rdma.port = (uint8_t)port};
 
     (void)arg;
-    snprintf(nic.rdma.device, sizeof nic.rdma.device, "%s", name);
+    snprintf(nic.name, sizeof nic.name, "%s", device);
+    snprintf(nic.rdma.device, sizeof nic.rdma.device, "%s", device);
     return holmes_nic_check(&nic);
 }
 
@@ -120,7 +121,7 @@ static int transport_open(void)
     int rc = check_environment();
 
     if (rc == 0)
-        rc = holmes_nics_discover("/sys", device_opens, NULL, &found);
+        rc = holmes_nics_discover("/sys", port_open_error, NULL, &found);
     if (rc != 0)
         return rc;
     raise_descriptor_limit();

@@ -135,8 +135,9 @@ static int discover_rdma(const char *sysfs_root, const struct holmes_rdma_reques
     return rc;
 }
 
-int holmes_nics_discover(const char *sysfs_root, int (*open_error)(void *arg, const char *device),
-                         void *arg, struct holmes_nics *out)
+int holmes_nics_discover(const char *sysfs_root,
+                         int (*open_error)(void *arg, const char *device, int port), void *arg,
+                         struct holmes_nics *out)
 {
     struct holmes_nic ethernet[HOLMES_NETIFS_MAX];
     struct holmes_rdma_request req = rdma_request();

@@ -1,5 +1,5 @@
 /* Chooses RDMA ports: what the port is, what the user wants, what its GIDs are good for, and last
- * whether the device opens. Pure but for that last question. */
+ * whether the port opens. Pure but for that last question. */
 #include <errno.h>
 #include <net/if.h>
 #include <stdio.h>
@@ -228,19 +228,14 @@ static int collect_candidates(const struct chooser *c, struct candidate *out)
     return n;
 }
 
-/* Drops the ports of devices that cannot be opened. A device's ports are neighbours. */
 static int drop_closed(const struct chooser *c, struct candidate *cands, int n)
 {
-    const char *asked = "";
-    int kept = 0, rc = 0;
+    int kept = 0;
 
     for (int i = 0; i < n; i++) {
         const struct holmes_rdma_port_seen *p = &c->ports[cands[i].index];
+        int rc = c->req->open_error ? c->req->open_error(c->req->arg, p->device, p->port) : 0;
 
-        if (c->req->open_error && strcmp(asked, p->device) != 0) {
-            rc = c->req->open_error(c->req->arg, p->device);
-            asked = p->device;
-        }
         if (rc == 0)
             cands[kept++] = cands[i];
         else

@@ -283,10 +283,11 @@ Test(rdma_discover, a_foreign_port_gets_no_address_of_ours)
     tree_fini(&t);
 }
 
-static int refuse_all(void *arg, const char *device)
+static int refuse_all(void *arg, const char *device, int port)
 {
     ++*(int *)arg;
     cr_expect_str_eq(device, "mlx5_0");
+    cr_expect_eq(port, 1);
     return -ENODEV;
 }
 

@@ -117,9 +117,9 @@ struct holmes_rdma_request {
     const char *addr_range;  /* NCCL_IB_ADDR_RANGE */
     int64_t flid_gid_index;  /* NCCL_IB_ROUTABLE_FLID_GID_INDEX */
     bool keep_vfs;           /* NCCL_IB_MERGE_VFS=0 */
-    /* Whether the device can be opened: 0 or a negative errno. Asked at most once for each device
-     * that has a port worth using. NULL: not asked. */
-    int (*open_error)(void *arg, const char *device);
+    /* Whether the port can be opened: 0 or a negative errno. Asked once for each port that is worth
+     * using. NULL: not asked. */
+    int (*open_error)(void *arg, const char *device, int port);
     void *arg;
 };
 #define HOLMES_RDMA_NOTHING_ASKED                                                                  \
@@ -142,8 +142,8 @@ struct holmes_rdma_verdict {
  * opens the port fills it.
  *
  * Returns 0, also when no port is usable; `why` is then "" or tells of what has no effect in a
- * variable. -EINVAL when a variable cannot be met, with a sentence in `why` that names its value and
- * what exists. */
+ * variable. -EINVAL when a variable cannot be met, with a sentence in `why` that names its value
+ * and what exists. */
 int holmes_rdma_choose(const struct holmes_rdma_port_seen *ports, int nports,
                        const struct holmes_rdma_request *req, const struct holmes_netif *ifs,
                        int nifs, const struct holmes_nic *ethernet, int nethernet,
@@ -163,8 +163,9 @@ struct holmes_nics {
 /* All together, for the variables of the environment; one log line for each interface and port.
  * `open_error` and `arg` as in struct holmes_rdma_request. Errors as holmes_netif_choose and
  * holmes_rdma_choose, after a log line that says why. */
-int holmes_nics_discover(const char *sysfs_root, int (*open_error)(void *arg, const char *device),
-                         void *arg, struct holmes_nics *out);
+int holmes_nics_discover(const char *sysfs_root,
+                         int (*open_error)(void *arg, const char *device, int port), void *arg,
+                         struct holmes_nics *out);
 
 #define HOLMES_FUSE_MAX 4
 
