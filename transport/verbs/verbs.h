@@ -110,6 +110,8 @@ uint8_t holmes_verbs_mtu(unsigned bytes);
 int holmes_verbs_path(const struct verbs_end *own, const struct verbs_end *peer, uint8_t port,
                       uint8_t gid_index, uint8_t sl, uint8_t tc, struct ibv_qp_attr *out);
 
+bool holmes_verbs_gid_is_zero(const union ibv_gid *g); /* an entry of the table that is free */
+
 /* "::ffff:10.0.0.1" or "lid 7", in `buf`. */
 #define VERBS_END_TEXT 64
 const char *holmes_verbs_end_text(const struct verbs_end *e, char buf[VERBS_END_TEXT]);

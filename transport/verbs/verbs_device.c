@@ -80,10 +80,11 @@ static int nic_take_port(struct wire_nic *wn)
     }
     wn->limits.max_write = port.max_msg_sz < MAX_WRITE ? port.max_msg_sz : MAX_WRITE;
     wn->limits.inline_max = VERBS_INLINE_MAX;
+    wn->limits.mtu = (uint16_t)(128u << port.active_mtu);
     wn->limits.delivers = true;
     holmes_info(NET, "nic %s: device %s port %u, %s, path MTU %u, writes of up to %zu bytes%s",
-                wn->nic.name, r->device, r->port, layer_name(port.link_layer),
-                128u << port.active_mtu, wn->limits.max_write,
+                wn->nic.name, r->device, r->port, layer_name(port.link_layer), wn->limits.mtu,
+                wn->limits.max_write,
                 wn->access & IBV_ACCESS_RELAXED_ORDERING ? ", relaxed ordering" : "");
     return 0;
 }
@@ -96,6 +97,13 @@ static void nic_take_access(struct wire_nic *wn)
     else if (wn->opts.relaxed_ordering == 1)
         holmes_warn(NET, "nic %s: this libibverbs is too old for NCCL_IB_PCI_RELAXED_ORDERING=1",
                     wn->nic.name);
+}
+
+static bool has_dmabuf(struct wire_nic *wn)
+{
+    struct wire_mr none = {0};
+
+    return holmes_verbs_mr_reg_dmabuf(wn, NULL, 0, 0, -1, &none) != -EOPNOTSUPP;
 }
 
 static int nic_open_objects(struct wire_nic *wn)
@@ -121,6 +129,8 @@ static int nic_open_objects(struct wire_nic *wn)
     if (rc != 0)
         holmes_warn(NET, "nic %s: cannot prepare RDMA device %s: %s", wn->nic.name,
                     wn->nic.rdma.device, holmes_strerror(rc));
+    else
+        wn->limits.dmabuf = has_dmabuf(wn);
     return rc;
 }
 

@@ -160,7 +160,8 @@ static int lane_locate(struct wire_lane *lane, unsigned mtu_bytes)
     if (mtu != 0 && mtu < own->mtu)
         own->mtu = mtu;
     errno = 0;
-    if (holmes_verbs.query_gid(wn->ctx, wn->nic.rdma.port, lane->gid_index, &own->gid) != 0) {
+    if (holmes_verbs.query_gid(wn->ctx, wn->nic.rdma.port, lane->gid_index, &own->gid) != 0 ||
+        holmes_verbs_gid_is_zero(&own->gid)) {
         rc = holmes_verbs_errno(EADDRNOTAVAIL);
         holmes_warn(NET, "nic %s: no GID at index %u: %s", wn->nic.name, lane->gid_index,
                     holmes_strerror(rc));

@@ -41,7 +41,7 @@ size_t holmes_verbs_blob_encode(const struct verbs_end *e, uint8_t out[VERBS_BLO
     return VERBS_BLOB_LEN;
 }
 
-static bool gid_is_zero(const union ibv_gid *g)
+bool holmes_verbs_gid_is_zero(const union ibv_gid *g)
 {
     static const union ibv_gid zero;
 
@@ -53,7 +53,8 @@ static bool end_has_address(const struct verbs_end *e)
 {
     if (e->link_layer == IBV_LINK_LAYER_INFINIBAND)
         return e->lid != 0 && e->lid < LID_UNICAST_END;
-    return e->link_layer == IBV_LINK_LAYER_ETHERNET && e->lid == 0 && !gid_is_zero(&e->gid);
+    return e->link_layer == IBV_LINK_LAYER_ETHERNET && e->lid == 0 &&
+           !holmes_verbs_gid_is_zero(&e->gid);
 }
 
 int holmes_verbs_blob_decode(const void *bytes, size_t len, struct verbs_end *out)
