@@ -1,11 +1,12 @@
 # shellcheck shell=sh
 # Sourced by what runs inside the guests: RDMA devices, and waiting for them.
 
-await() { # await SECONDS COMMAND...: until it succeeds
+await() { # await SECONDS COMMAND...: until it succeeds, or the file $hopeless exists
     awaited=$1
     shift
     deadline=$(($(date +%s) + awaited))
     until "$@"; do
+        [ ! -e "${hopeless-}" ] || return 1
         [ "$(date +%s)" -lt $deadline ] || {
             echo "not within $awaited s: $*" >&2
             return 1
