@@ -377,7 +377,7 @@ Test(conn, nobody_there_is_refused_in_bounded_time)
         ;
     cr_assert_eq(rc, -ECONNREFUSED);
     cr_assert_lt(holmes_now_ns() - start, 10000000000ull);
-    cr_assert_eq(link_log_count("cannot connect to 127.0.0.1:"), 1);
+    cr_assert_eq(link_log_count("cannot connect to "), 1);
     holmes_transport_destroy(t);
 }
 
@@ -482,10 +482,16 @@ static void killed_peer(bool grandchild)
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     killed = holmes_now_ns();
-    do
-        rc = holmes_test(r, &done, NULL);
-    while (rc == 0 && !done && holmes_now_ns() - killed < 10000000000ull);
-    cr_assert_eq(rc, -ECONNRESET, "test said %d (done %d)", rc, done);
+    do {
+        done = false;
+        rc = r ? holmes_test(r, &done, NULL) : holmes_isend(c, buf, 4096, 1, mr, &r);
+        if (rc == -EAGAIN)
+            rc = 0;
+        if (done) /* RDMA needs no peer to deliver to its memory */
+            r = NULL;
+        cr_assert(!done || test_nics()->ops->rdma, "done, and nobody was there to receive");
+    } while (rc == 0 && holmes_now_ns() - killed < 10000000000ull);
+    cr_assert_eq(rc, -ECONNRESET, "%s said %d", r ? "test" : "isend", rc);
     cr_assert_lt(holmes_now_ns() - killed, 2000000000ull, "noticed too late");
     cr_assert_eq(holmes_isend(c, buf, 1, 1, mr, &r), -ECONNRESET);
     holmes_mr_dereg(c, mr);
@@ -777,7 +783,7 @@ Test(conn, advertised_address_carries_handshake_and_lanes)
     link_connect(&l);
     holmes_conn_get_stats(l.send, &stats);
     cr_assert(strstr(stats.peer, ip), "%s", stats.peer);
-    cr_assert_eq(streams_to(ip), 2, "handshake and one lane");
+    cr_assert_eq(streams_to(ip), test_nics()->ops->rdma ? 1 : 2, "handshake and one lane");
     cr_assert_eq(holmes_mr_reg(l.send, &from, 1, &fm), 0);
     cr_assert_eq(holmes_mr_reg(l.recv, &to, 1, &tm), 0);
     r = link_irecv(l.recv, &to, 1, 1, tm);
