@@ -24,7 +24,7 @@ static int device_open(const char *name, struct ibv_context **out)
     list = holmes_verbs.get_device_list(&n);
     if (!list && errno != ENOSYS) /* that is a kernel without RDMA */
         return holmes_verbs_open_errno(ENODEV);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; list && i < n; i++) {
         if (strcmp(holmes_verbs.get_device_name(list[i]), name) != 0)
             continue;
         errno = 0;
