@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "../driver.h"
 #include "list.h"
@@ -144,8 +145,8 @@ struct wire_nic {
     uint8_t flush_bytes[64];
 
     pthread_t watcher;
-    bool watching;
-    int stop_fd; /* eventfd that ends the watcher */
+    pid_t watched_by; /* the process that has the watcher; 0: none */
+    int stop_fd;      /* eventfd that ends the watcher */
 };
 
 /* Work requests of one send queue, oldest first. */

@@ -135,17 +135,17 @@ int holmes_verbs_watch(struct wire_nic *wn)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = -pthread_create(&wn->watcher, NULL, watcher_main, wn);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    wn->watching = rc == 0;
+    wn->watched_by = rc == 0 ? getpid() : 0;
     return rc;
 }
 
 void holmes_verbs_unwatch(struct wire_nic *wn)
 {
-    if (wn->watching) {
+    if (wn->watched_by == getpid()) { /* a forked child has no such thread */
         eventfd_write(wn->stop_fd, 1);
         pthread_join(wn->watcher, NULL);
-        wn->watching = false;
     }
+    wn->watched_by = 0;
     if (wn->stop_fd >= 0)
         close(wn->stop_fd);
     wn->stop_fd = -1;

@@ -107,6 +107,7 @@ static int lib_open(char *why, size_t why_len)
         dlclose(handle);
         return rc;
     }
+    holmes_info(INIT, "%s opened", path);
     lib_prepare_fork();
     say_idle_options();
     return 0; /* never closed again: providers leave hooks behind */
