@@ -35,8 +35,8 @@ struct handshake {
     struct choose_ports tries[HOLMES_MAX_RAILS];
     int nrails; /* of those tried, the shared ones */
     struct proto_rail rails[HOLMES_MAX_RAILS];
-    struct proto_probe sent; /* the probe under way */
-    bool probe_answered;
+    struct proto_probe sent;  /* the last probe */
+    unsigned asked, answered; /* probes; answers come in the same order */
     uint64_t round_deadline_ns;
     char reason[CHOOSE_REASON_MAX];
 };
@@ -349,6 +349,24 @@ static int step_verdict(struct holmes_conn *c)
 
 /* ---- accepting end: the choice ---- */
 
+/* The next frame, but for answers to probes that were given up meanwhile: opening its half, the
+ * peer may have taken longer than we waited. */
+static int next_frame_in_time(struct holmes_conn *c)
+{
+    struct handshake *hs = c->handshake;
+    int rc = next_frame(c);
+
+    while (rc == 0 && c->oob.in_frame.type == PROTO_PROBE) {
+        if (hs->answered == hs->asked)
+            return wrong_frame(c, "something asked for");
+        hs->answered++;
+        if (hs->probe && hs->answered == hs->asked)
+            break;
+        rc = next_frame(c);
+    }
+    return rc;
+}
+
 static void set_reason(struct handshake *hs, const char *reason)
 {
     snprintf(hs->reason, sizeof hs->reason, "%s", reason);
@@ -408,12 +426,14 @@ static int probe_round(struct holmes_conn *c, const struct proto_rail *rail, uin
 
     probe_close(hs->probe);
     hs->probe = NULL;
-    hs->probe_answered = false;
     hs->round_deadline_ns = holmes_deadline_ms(ms / PROBE_ROUNDS + 1);
     hs->sent = (struct proto_probe){.rail = *rail, .round = round};
     hs->sent.len = 2 * mtu > PROTO_PROBE_MAX ? PROTO_PROBE_MAX : 2 * mtu;
     rc = probe_open(port, true, &hs->sent, &hs->probe);
-    return rc != 0 ? rc : oob_send(&c->oob, PROTO_PROBE, &hs->sent);
+    if (rc == 0)
+        rc = oob_send(&c->oob, PROTO_PROBE, &hs->sent);
+    hs->asked += rc == 0;
+    return rc;
 }
 
 /* 0: the path works. -EAGAIN: not known yet. -ETIMEDOUT and others: this round failed. *fatal is
@@ -422,7 +442,7 @@ static int probe_look(struct holmes_conn *c, bool *fatal)
 {
     struct handshake *hs = c->handshake;
     struct proto_probe reply;
-    int rc = next_frame(c);
+    int rc = next_frame_in_time(c);
 
     *fatal = rc != 0 && rc != -EAGAIN;
     if (*fatal)
@@ -433,9 +453,6 @@ static int probe_look(struct holmes_conn *c, bool *fatal)
     }
     if (rc == 0) {
         memcpy(&reply, c->oob.in_payload, sizeof reply);
-        if (reply.round != hs->sent.round || hs->probe_answered)
-            return -EAGAIN; /* of a round that was given up */
-        hs->probe_answered = true;
         if (reply.lane.len == 0 || reply.lane.len > HOLMES_LANE_BLOB_MAX)
             return -EHOSTUNREACH;
         rc = probe_connect(hs->probe, &reply);
@@ -462,7 +479,7 @@ static int settle(struct holmes_conn *c, const struct proto_rail *rail, struct c
     if (!hs->probe) {
         switch (cache_look(c, &key, &mtu)) {
         case PROBE_WAIT:
-            rc = next_frame(c); /* it may have given up meanwhile */
+            rc = next_frame_in_time(c); /* it may have given up meanwhile */
             return rc == 0 ? wrong_frame(c, "nothing") : rc;
         case PROBE_YES:
             goto yes;
@@ -674,8 +691,10 @@ static int step_info(struct holmes_conn *c)
 {
     struct proto_info info;
     char why[160];
-    int rc = expect_frame(c, PROTO_INFO, "its lanes");
+    int rc = next_frame_in_time(c);
 
+    if (rc == 0 && c->oob.in_frame.type != PROTO_INFO)
+        rc = wrong_frame(c, "its lanes");
     if (rc != 0)
         return rc;
     memcpy(&info, c->oob.in_payload, sizeof info);

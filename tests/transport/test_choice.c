@@ -317,6 +317,31 @@ Test(choice, peer_that_goes_while_it_is_probed_keeps_nobody_waiting)
     link_close(&l);
 }
 
+Test(choice, peer_that_answers_a_probe_too_late_gets_tcp)
+{
+    struct link l;
+    uint8_t handle[HOLMES_HANDLE_SIZE];
+    uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS), late;
+
+    two_rdma_nodes();
+    setenv("HOLMES_PROBE_MS", "20", 1);
+    open_ends(&l, 1, 1);
+    cr_assert_eq(holmes_listen(l.b, &l, 0, handle, &l.listen), 0);
+    while (plan.probes == 0) {
+        cr_assert(!holmes_deadline_passed(deadline), "no probe");
+        cr_assert_eq(holmes_connect(l.a, &l, 0, handle, &l.send), -EAGAIN);
+        cr_assert_eq(holmes_accept(l.listen, &l.recv), -EAGAIN);
+    }
+    late = holmes_deadline_ms(100); /* two rounds have passed by then */
+    while (!holmes_deadline_passed(late))
+        cr_assert_eq(holmes_accept(l.listen, &l.recv), -EAGAIN);
+    cr_assert_eq(plan.probes, 2);
+    cr_assert_eq(link_try_connect(&l, handle), 0);
+    both_say(&l, "tcp", "no RDMA path");
+    moves_a_megabyte(&l);
+    link_close(&l);
+}
+
 static int fuse(struct holmes_transport *t, const struct holmes_nic *first, int n)
 {
     struct holmes_nic nic = *first;
