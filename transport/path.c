@@ -32,6 +32,16 @@ static int rail_open(struct holmes_conn *c, struct conn_rail *rail)
     return rc;
 }
 
+static void take_limits(struct holmes_conn *c, const struct wire_limits *l)
+{
+    if (c->nrails == 1)
+        c->limits = *l;
+    if (l->max_write < c->limits.max_write)
+        c->limits.max_write = l->max_write;
+    if (l->inline_max < c->limits.inline_max)
+        c->limits.inline_max = l->inline_max;
+}
+
 static int rails_open(struct holmes_conn *c, const struct path_plan *plan)
 {
     int rc = 0;
@@ -48,8 +58,7 @@ static int rails_open(struct holmes_conn *c, const struct path_plan *plan)
         rail->dev = plan->dev->members[rail->member];
         c->ops = rail->dev->ops;
         c->nrails = i + 1;
-        if (i == 0 || rail->dev->limits.max_write < c->limits.max_write)
-            c->limits = rail->dev->limits;
+        take_limits(c, &rail->dev->limits);
         rc = rail_open(c, rail);
     }
     return rc;
@@ -102,7 +111,7 @@ int path_open(struct holmes_conn *c, const struct path_plan *plan, struct proto_
     info->control_len = (uint32_t)control_size(c->sending);
     info->nlanes = (uint16_t)c->nlanes;
     info->max_group = HOLMES_MAX_GROUP;
-    snprintf(info->nic, sizeof info->nic, "%s", c->dev->nic.name);
+    proto_text(info->nic, sizeof info->nic, c->dev->nic.name);
     return 0;
 }
 

@@ -149,15 +149,29 @@ int proto_frame_check(const struct proto_frame *f, char *why, size_t why_len)
     return 0;
 }
 
+static bool is_printable(char c)
+{
+    return c >= 0x20 && c <= 0x7e;
+}
+
 static bool is_text(const char *s, size_t cap)
 {
     size_t n = strnlen(s, cap);
 
     for (size_t i = 0; i < n; i++) {
-        if (s[i] < 0x20 || s[i] > 0x7e)
+        if (!is_printable(s[i]))
             return false;
     }
     return n < cap; /* an unterminated string is none */
+}
+
+void proto_text(char *out, size_t cap, const char *text)
+{
+    size_t i = 0;
+
+    for (; i + 1 < cap && text[i]; i++)
+        out[i] = is_printable(text[i]) ? text[i] : '?';
+    out[i] = '\0';
 }
 
 static int invalid(const char *bad, char *why, size_t why_len)
@@ -168,10 +182,16 @@ static int invalid(const char *bad, char *why, size_t why_len)
     return -EPROTO;
 }
 
+/* 0: not told. */
+static bool mtu_is_valid(uint16_t mtu)
+{
+    return mtu == 0 || (mtu >= 256 && mtu <= 4096 && (mtu & (mtu - 1)) == 0);
+}
+
 static bool port_is_valid(const struct proto_port *p)
 {
     bool valid = is_text(p->name, sizeof p->name) && is_text(p->fabric, sizeof p->fabric) &&
-                 p->port > 0 && p->ngids <= HOLMES_GIDS_MAX && p->mtu <= 4096 &&
+                 p->port > 0 && p->ngids <= HOLMES_GIDS_MAX && mtu_is_valid(p->mtu) &&
                  (p->link_layer == HOLMES_LINK_INFINIBAND || p->link_layer == HOLMES_LINK_ETHERNET);
 
     for (int i = 0; valid && i < p->ngids; i++)
@@ -217,10 +237,20 @@ int proto_info_check(const struct proto_info *i, char *why, size_t why_len)
     return invalid(bad, why, why_len);
 }
 
+static bool has_gid(const struct proto_port *p, uint8_t index)
+{
+    int i = 0;
+
+    while (i < p->ngids && p->gids[i].index != index)
+        i++;
+    return i < p->ngids;
+}
+
 /* `accept_port` is the accepting end's own affair: only it knows how many ports it has. */
 static bool rail_is_valid(const struct proto_rail *r, const struct proto_offer *offer)
 {
-    return r->dial_port < offer->nports && r->accept_port < HOLMES_MAX_RAILS && r->mtu <= 4096;
+    return r->dial_port < offer->nports && r->accept_port < HOLMES_MAX_RAILS &&
+           mtu_is_valid(r->mtu) && has_gid(&offer->ports[r->dial_port], r->dial_gid);
 }
 
 int proto_verdict_check(const struct proto_verdict *v, const struct proto_offer *offer, char *why,
@@ -231,6 +261,8 @@ int proto_verdict_check(const struct proto_verdict *v, const struct proto_offer 
     if (!is_text(v->wire, sizeof v->wire) || !is_text(v->reason, sizeof v->reason) ||
         !is_text(v->host, sizeof v->host) || !is_text(v->nic, sizeof v->nic))
         bad = "name";
+    else if (v->rdma ? offer->policy == PROTO_POLICY_TCP : offer->policy == PROTO_POLICY_VERBS)
+        bad = "choice: HOLMES_WIRE forbids it here";
     else if (v->nrails < 1 || v->nrails > HOLMES_MAX_RAILS || v->info.nlanes < v->nrails)
         bad = "rail count";
     for (int i = 0; v->rdma && !bad && i < v->nrails; i++) {

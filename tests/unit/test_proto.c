@@ -93,7 +93,7 @@ static struct proto_offer offer = {
     .nic = "mlx5_0",
     .ports = {
         {.name = "mlx5_0", .port = 1, .ngids = 8, .mtu = 4096, .link_layer = HOLMES_LINK_ETHERNET},
-        {.name = "mlx5_1", .port = 1, .link_layer = HOLMES_LINK_INFINIBAND}}};
+        {.name = "mlx5_1", .port = 1, .ngids = 1, .link_layer = HOLMES_LINK_INFINIBAND}}};
 
 static void refused(int rc, const char *why, const char *what)
 {
@@ -109,6 +109,22 @@ static void refused(int rc, const char *why, const char *what)
         change;                                                                                    \
         refused(check(&bad, ##__VA_ARGS__, why_not, sizeof why_not), why_not, what);               \
     } while (0)
+
+Test(proto, text_of_this_host_crosses_whatever_it_is)
+{
+    struct proto_info info = {.nlanes = 1, .max_group = 1};
+    char why[128], text[8];
+
+    proto_text(info.nic, sizeof info.nic,
+               "Datei nicht ge\xc3\xb6"
+               "ffnet\n");
+    cr_assert_str_eq(info.nic, "Datei nicht ge??ffnet?");
+    cr_assert_eq(proto_info_check(&info, why, sizeof why), 0, "%s", why);
+    proto_text(text, sizeof text, "longer than that");
+    cr_assert_str_eq(text, "longer ");
+    proto_text(text, sizeof text, "");
+    cr_assert_str_eq(text, "");
+}
 
 Test(proto, information_of_a_hostile_peer_is_refused)
 {
@@ -138,6 +154,8 @@ Test(proto, offer_of_a_hostile_peer_is_refused)
     REFUSE(proto_offer_check, offer, bad.ports[0].link_layer = 3, "port description");
     REFUSE(proto_offer_check, offer, bad.ports[0].gids[7].type = 9, "port description");
     REFUSE(proto_offer_check, offer, bad.ports[0].port = 0, "port description");
+    REFUSE(proto_offer_check, offer, bad.ports[0].mtu = 8192, "port description");
+    REFUSE(proto_offer_check, offer, bad.ports[0].mtu = 3, "port description");
     REFUSE(proto_offer_check, offer, memset(bad.ports[0].fabric, 'x', 32), "port description");
 }
 
@@ -159,8 +177,26 @@ Test(proto, verdict_that_does_not_fit_its_offer_is_refused)
     REFUSE(proto_verdict_check, good, bad.info.nlanes = 1, "rail count", &offer);
     REFUSE(proto_verdict_check, good, bad.rails[1].dial_port = 2, "rail", &offer);
     REFUSE(proto_verdict_check, good, bad.rails[0].mtu = 5000, "rail", &offer);
+    REFUSE(proto_verdict_check, good, bad.rails[0].mtu = 1, "rail", &offer);
+    REFUSE(proto_verdict_check, good, bad.rails[1].dial_gid = 1, "rail", &offer);
     REFUSE(proto_verdict_check, good, memset(bad.reason, 'x', sizeof bad.reason), "name", &offer);
     REFUSE(proto_verdict_check, good, bad.info.max_group = 99, "group size", &offer);
+}
+
+Test(proto, verdict_against_the_users_word_is_refused)
+{
+    struct proto_verdict tcp = {.wire = "tcp", .nrails = 1, .info = {.nlanes = 1, .max_group = 8}};
+    struct proto_verdict verbs = tcp;
+    struct proto_offer insists = offer;
+    char why[128];
+
+    verbs.rdma = 1;
+    insists.policy = PROTO_POLICY_TCP;
+    cr_assert_eq(proto_verdict_check(&tcp, &insists, why, sizeof why), 0, "%s", why);
+    REFUSE(proto_verdict_check, verbs, bad.wire[0] = 'v', "HOLMES_WIRE", &insists);
+    insists.policy = PROTO_POLICY_VERBS;
+    cr_assert_eq(proto_verdict_check(&verbs, &insists, why, sizeof why), 0, "%s", why);
+    REFUSE(proto_verdict_check, tcp, bad.wire[0] = 't', "HOLMES_WIRE", &insists);
 }
 
 Test(proto, probe_that_does_not_fit_its_offer_is_refused)
@@ -170,6 +206,7 @@ Test(proto, probe_that_does_not_fit_its_offer_is_refused)
 
     cr_assert_eq(proto_probe_check(&good, &offer, why, sizeof why), 0, "%s", why);
     REFUSE(proto_probe_check, good, bad.rail.dial_port = 2, "rail", &offer);
+    REFUSE(proto_probe_check, good, bad.rail.dial_gid = 200, "rail", &offer);
     REFUSE(proto_probe_check, good, bad.len = 0, "probe length", &offer);
     REFUSE(proto_probe_check, good, bad.len = PROTO_PROBE_MAX + 1, "probe length", &offer);
     REFUSE(proto_probe_check, good, bad.lane.len = HOLMES_LANE_BLOB_MAX + 1, "lane description",
