@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "clock.h"
 #include "env.h"
 #include "log.h"
 #include "nccl_net.h"
@@ -18,6 +19,7 @@ _Static_assert(HOLMES_MEMORY_HOST == NCCL_PTR_HOST && HOLMES_MEMORY_CUDA == NCCL
                "device.h has NCCL's values");
 
 #define MAX_COMMS 65536
+#define FLUSH_MS  10000 /* more than any wire owes a read of a few bytes */
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -306,6 +308,7 @@ static ncclResult_t iflush_v6(void *comm, int n, void **data, int *sizes, void *
 {
     size_t lens[HOLMES_MAX_GROUP];
     struct holmes_request *r = NULL;
+    uint64_t deadline;
     int rc;
 
     *request = NULL;
@@ -316,9 +319,14 @@ static ncclResult_t iflush_v6(void *comm, int n, void **data, int *sizes, void *
             return ncclInvalidArgument;
         lens[i] = (size_t)sizes[i];
     }
+    deadline = holmes_deadline_ms(FLUSH_MS);
     do /* a NULL request would mean that nothing is to be waited for */
         rc = holmes_iflush(comm, n, data, lens, (struct holmes_mr *const *)mhandles, &r);
-    while (rc == -EAGAIN);
+    while (rc == -EAGAIN && !holmes_deadline_passed(deadline));
+    if (rc == -EAGAIN) {
+        holmes_warn(NET, "no room for a flush within %d ms", FLUSH_MS);
+        rc = -EIO;
+    }
     if (rc == 0)
         *request = r;
     return holmes_net_result(rc);

@@ -441,8 +441,9 @@ int request_flush(struct holmes_conn *c, const void *buf, struct holmes_mr *mr,
         rc = c->ops->lane_flush(c->lanes[i], buf, &mr->wire[c->rails[i].member], r);
         r->send.writes += rc == 0;
     }
-    /* A flush that is half under way stays the provider's until it reports. */
-    if (rc == -EAGAIN && r->send.writes > 0)
+    /* A flush that is half under way stays the provider's until it reports: -EIO closes the lanes
+     * at once. */
+    if (rc != 0 && r->send.writes > 0)
         rc = -EIO;
     if (rc != 0) {
         request_release(r);
