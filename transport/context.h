@@ -40,7 +40,7 @@ struct holmes_transport {
     uint16_t port_low, port_high;               /* 0: the kernel chooses */
     uint64_t warn_stall_ns;                     /* 0: never */
 
-    /* Guards what follows. Taken before a connection's lock, never after. */
+    /* Guards what follows. May be taken under a connection's lock, never before one. */
     pthread_mutex_t lock;
     struct listener listener;
     struct holmes_list listens; /* struct holmes_listen.link */
@@ -63,8 +63,14 @@ static inline bool device_is_rdma(const struct device *d)
 
 /* Opens the device's wire if it is not; of a fused NIC at least one port. Thread safe. */
 int device_open(struct device *d);
-/* Whether GPU memory can be registered with it. */
-bool device_takes_gpu(const struct device *d);
+/* Whether port `i` of an opened device is part of it. One that failed then stays out, also when
+ * another device opens it later. */
+static inline bool device_has_port(const struct device *d, int i)
+{
+    return d->mrs.rails[i].ops != NULL;
+}
+/* Kinds of GPU memory that all ports of an opened device take: HOLMES_MEMORY_*. */
+unsigned device_gpu_memory(const struct device *d);
 /* What holmes_transport_set_owner said. Takes the transport's lock. */
 struct owner_facts {
     uint64_t communicator;

@@ -14,7 +14,8 @@
 #include "path.h"
 #include "probe.h"
 
-#define PROBE_ROUNDS    2
+#define PROBE_ROUNDS    2 /* for one pair of ports */
+#define UP_NAME         "word that its lanes are up"
 #define PROBE_SMALL_MTU 1024 /* what every Ethernet carries */
 
 /* Own RDMA ports, as offered. */
@@ -30,13 +31,20 @@ struct handshake {
     struct own_ports own;
     struct probe *probe;
 
+    /* connecting end */
+    int nprobes; /* asked for by the peer */
+
     /* accepting end */
     int ntries, tried; /* pairs of ports */
     struct choose_ports tries[HOLMES_MAX_RAILS];
+    bool trying; /* `pair` and `rail` are those of the pair being tried */
+    struct choose_pair pair;
+    struct proto_rail rail;
     int nrails; /* of those tried, the shared ones */
     struct proto_rail rails[HOLMES_MAX_RAILS];
-    struct proto_probe sent;  /* the last probe */
-    unsigned asked, answered; /* probes; answers come in the same order */
+    struct proto_probe sent; /* the probe under way */
+    bool probe_answered;
+    int answer_error; /* what the peer's answer makes of the probe */
     uint64_t round_deadline_ns;
     char reason[CHOOSE_REASON_MAX];
 };
@@ -99,8 +107,8 @@ static void describe_port(const struct device *d, struct proto_port *out)
     const struct holmes_rdma *r = &d->nic.rdma;
 
     memset(out, 0, sizeof *out);
-    snprintf(out->name, sizeof out->name, "%.31s", d->nic.name);
-    snprintf(out->fabric, sizeof out->fabric, "%s", r->fabric);
+    proto_text(out->name, sizeof out->name, d->nic.name);
+    proto_text(out->fabric, sizeof out->fabric, r->fabric);
     out->guid = r->guid;
     out->lid = r->lid;
     out->mtu = d->limits.mtu != 0 ? d->limits.mtu : r->mtu;
@@ -137,7 +145,7 @@ static void find_own_ports(const struct holmes_conn *c, struct own_ports *own)
         return;
     }
     for (int i = 0; i < d->nmembers; i++) {
-        if (!d->members[i]->ops)
+        if (!device_has_port(d, i))
             continue;
         describe_port(d->members[i], &own->ports[own->n]);
         own->members[own->n++] = i;
@@ -150,6 +158,12 @@ static struct device *tcp_device(const struct holmes_conn *c)
 
     oob_local_addr(&c->oob, &local);
     return device_for_tcp(c->t, &local);
+}
+
+static void no_tcp(const struct holmes_conn *c, const char *why_tcp)
+{
+    holmes_warn(NET, "conn %llu: %s, and there is no Ethernet NIC for tcp",
+                (unsigned long long)c->id, why_tcp);
 }
 
 static int make_offer(struct holmes_conn *c, uint64_t mac, struct proto_offer *o)
@@ -166,9 +180,9 @@ static int make_offer(struct holmes_conn *c, uint64_t mac, struct proto_offer *o
     o->policy = (uint8_t)own_policy();
     o->nports = (uint8_t)own->n;
     memcpy(o->ports, own->ports, sizeof o->ports);
-    snprintf(o->host, sizeof o->host, "%s", c->host);
-    snprintf(o->nic, sizeof o->nic, "%s", c->wanted->nic.name);
-    snprintf(o->no_rdma, sizeof o->no_rdma, "%s", own->why_none);
+    proto_text(o->host, sizeof o->host, c->host);
+    proto_text(o->nic, sizeof o->nic, c->wanted->nic.name);
+    proto_text(o->no_rdma, sizeof o->no_rdma, own->why_none);
     return 0;
 }
 
@@ -193,12 +207,17 @@ int handshake_abort_error(const struct holmes_conn *c, char *why, size_t why_len
 static int next_frame(struct holmes_conn *c)
 {
     char why[160] = "";
-    int rc = oob_flush(&c->oob);
+    int sent = oob_flush(&c->oob), rc = oob_recv(&c->oob, why, sizeof why);
 
-    if (rc == 0 || rc == -EAGAIN)
-        rc = oob_recv(&c->oob, why, sizeof why);
+    /* What it said before it went comes first. */
+    if (rc == -EAGAIN && sent != 0)
+        rc = sent;
     if (rc == 0 && c->oob.in_frame.type == PROTO_ABORT)
         rc = handshake_abort_error(c, why, sizeof why);
+    if (rc == 0 && c->oob.in_frame.type == PROTO_BYE) {
+        snprintf(why, sizeof why, "it closed the connection before that was raised");
+        rc = -ECONNRESET;
+    }
     if (rc != 0 && rc != -EAGAIN)
         holmes_warn(NET, "conn %llu: peer %s: %s", (unsigned long long)c->id, c->peer_addr,
                     why[0] ? why : holmes_strerror(rc));
@@ -217,6 +236,22 @@ static int expect_frame(struct holmes_conn *c, enum proto_type type, const char 
     int rc = next_frame(c);
 
     return rc == 0 && c->oob.in_frame.type != type ? wrong_frame(c, name) : rc;
+}
+
+/* It is our turn: the peer can only fail. -EAGAIN as long as it does not. */
+static int expect_nothing(struct holmes_conn *c)
+{
+    int rc = next_frame(c);
+
+    return rc == 0 ? wrong_frame(c, "waiting for its turn") : rc;
+}
+
+/* A peer that is gone is no error here: it may have said why, and the next read tells. */
+static int say(struct holmes_conn *c, enum proto_type type, const void *payload)
+{
+    int rc = oob_send(&c->oob, type, payload);
+
+    return rc == -ECONNRESET ? 0 : rc;
 }
 
 static int refuse(const struct holmes_conn *c, int rc, const char *why)
@@ -240,10 +275,16 @@ static int step_dial(struct holmes_conn *c)
     conn_note_addrs(c);
     rc = make_offer(c, result.mac, &c->handshake->offer);
     if (rc == 0)
-        rc = oob_send(&c->oob, PROTO_AUTH, &c->handshake->offer);
+        rc = say(c, PROTO_AUTH, &c->handshake->offer);
     if (rc == 0)
         conn_enter(c, CONN_VERDICT);
     return rc;
+}
+
+static void cannot_probe(const struct holmes_conn *c, const struct device *port, int rc)
+{
+    holmes_warn(NET, "conn %llu: nic %s cannot probe: %s", (unsigned long long)c->id,
+                port->nic.name, holmes_strerror(rc));
 }
 
 /* Raises our half of the probe that the accepting end asks for. What fails here is an answer too:
@@ -258,6 +299,10 @@ static int answer_probe(struct holmes_conn *c)
 
     memcpy(&asked, c->oob.in_payload, sizeof asked);
     rc = proto_probe_check(&asked, &hs->offer, why, sizeof why);
+    if (rc == 0 && hs->nprobes++ == PROBE_ROUNDS * HOLMES_MAX_RAILS) {
+        snprintf(why, sizeof why, "asks for more than %d probes", PROBE_ROUNDS * HOLMES_MAX_RAILS);
+        rc = -EPROTO;
+    }
     if (rc != 0)
         return refuse(c, rc, why);
     probe_close(hs->probe);
@@ -268,10 +313,11 @@ static int answer_probe(struct holmes_conn *c)
     rc = probe_open(port, false, &reply, &hs->probe);
     if (rc == 0)
         rc = probe_connect(hs->probe, &asked);
-    if (rc != 0)
-        holmes_info(NET, "conn %llu: nic %s cannot probe: %s", (unsigned long long)c->id,
-                    port->nic.name, holmes_strerror(rc));
-    return oob_send(&c->oob, PROTO_PROBE, &reply);
+    if (rc != 0) {
+        reply.lane.len = 0;
+        cannot_probe(c, port, rc);
+    }
+    return say(c, PROTO_PROBE, &reply);
 }
 
 static int dialing_plan(const struct holmes_conn *c, const struct proto_verdict *v,
@@ -281,6 +327,8 @@ static int dialing_plan(const struct holmes_conn *c, const struct proto_verdict 
 
     if (!v->rdma) {
         *plan = path_plain(tcp_device(c), v->info.nlanes);
+        if (!plan->dev)
+            no_tcp(c, v->reason);
         return plan->dev ? 0 : -ENODEV;
     }
     *plan = path_plain(c->wanted, v->info.nlanes);
@@ -326,7 +374,7 @@ static int take_verdict(struct holmes_conn *c)
             return refuse(c, rc, why);
     }
     if (rc == 0)
-        rc = oob_send(&c->oob, PROTO_INFO, &info);
+        rc = say(c, PROTO_INFO, &info);
     if (rc == 0)
         conn_enter(c, CONN_LANES);
     return rc;
@@ -348,24 +396,6 @@ static int step_verdict(struct holmes_conn *c)
 }
 
 /* ---- accepting end: the choice ---- */
-
-/* The next frame, but for answers to probes that were given up meanwhile: opening its half, the
- * peer may have taken longer than we waited. */
-static int next_frame_in_time(struct holmes_conn *c)
-{
-    struct handshake *hs = c->handshake;
-    int rc = next_frame(c);
-
-    while (rc == 0 && c->oob.in_frame.type == PROTO_PROBE) {
-        if (hs->answered == hs->asked)
-            return wrong_frame(c, "something asked for");
-        hs->answered++;
-        if (hs->probe && hs->answered == hs->asked)
-            break;
-        rc = next_frame(c);
-    }
-    return rc;
-}
 
 static void set_reason(struct handshake *hs, const char *reason)
 {
@@ -416,153 +446,177 @@ static void cache_tell(struct holmes_conn *c, const struct probe_key *key, bool 
     pthread_mutex_unlock(&c->t->probes_lock);
 }
 
-static int probe_round(struct holmes_conn *c, const struct proto_rail *rail, uint32_t round)
+static void cache_leave(struct holmes_conn *c)
+{
+    pthread_mutex_lock(&c->t->probes_lock);
+    probe_cache_leave(&c->t->probes, c);
+    pthread_mutex_unlock(&c->t->probes_lock);
+}
+
+static void probe_end(struct handshake *hs)
+{
+    probe_close(hs->probe);
+    hs->probe = NULL;
+}
+
+static void found_path(struct handshake *hs, uint16_t mtu)
+{
+    char what[CHOOSE_REASON_MAX];
+
+    probe_end(hs);
+    snprintf(what, sizeof what, "%.90s", hs->pair.reason);
+    hs->pair.answer = CHOOSE_SHARED;
+    hs->pair.mtu = mtu;
+    if (mtu != hs->rail.mtu)
+        snprintf(hs->pair.reason, sizeof hs->pair.reason, "%.90s: probe passed, MTU %u only", what,
+                 mtu);
+    else
+        snprintf(hs->pair.reason, sizeof hs->pair.reason, "%.90s: probe passed", what);
+}
+
+static void found_no_path(struct handshake *hs)
+{
+    char what[CHOOSE_REASON_MAX];
+
+    probe_end(hs);
+    snprintf(what, sizeof what, "%.90s", hs->pair.reason);
+    hs->pair.answer = CHOOSE_APART;
+    snprintf(hs->pair.reason, sizeof hs->pair.reason, "no RDMA path (%.90s)", what);
+}
+
+/* Raises our half and asks the peer for the other. -EAGAIN; 0 when that cannot be done here, which
+ * says nothing about the path: the next connection may ask again, now. */
+static int probe_round(struct holmes_conn *c, uint32_t round, uint16_t mtu)
 {
     struct handshake *hs = c->handshake;
-    struct device *port = c->wanted->members[hs->own.members[rail->accept_port]];
-    uint32_t mtu = rail->mtu != 0 ? rail->mtu : 4096;
-    uint64_t ms = (uint64_t)holmes_env_int(HOLMES_ENV_PROBE_MS);
+    struct device *port = c->wanted->members[hs->own.members[hs->rail.accept_port]];
+    uint32_t len = 2u * (mtu != 0 ? mtu : 4096);
     int rc;
 
-    probe_close(hs->probe);
-    hs->probe = NULL;
-    hs->round_deadline_ns = holmes_deadline_ms(ms / PROBE_ROUNDS + 1);
-    hs->sent = (struct proto_probe){.rail = *rail, .round = round};
-    hs->sent.len = 2 * mtu > PROTO_PROBE_MAX ? PROTO_PROBE_MAX : 2 * mtu;
+    probe_end(hs);
+    hs->probe_answered = false;
+    hs->sent = (struct proto_probe){.rail = hs->rail, .round = round};
+    hs->sent.rail.mtu = mtu;
+    hs->sent.len = len > PROTO_PROBE_MAX ? PROTO_PROBE_MAX : len;
     rc = probe_open(port, true, &hs->sent, &hs->probe);
-    if (rc == 0)
-        rc = oob_send(&c->oob, PROTO_PROBE, &hs->sent);
-    hs->asked += rc == 0;
-    return rc;
+    if (rc != 0) {
+        cannot_probe(c, port, rc);
+        cache_leave(c);
+        found_no_path(hs);
+        return 0;
+    }
+    rc = say(c, PROTO_PROBE, &hs->sent);
+    return rc != 0 ? rc : -EAGAIN;
 }
 
-/* 0: the path works. -EAGAIN: not known yet. -ETIMEDOUT and others: this round failed. *fatal is
- * set when the connection must fail with that. */
-static int probe_look(struct holmes_conn *c, bool *fatal)
+/* The round's time begins with the answer: a peer that is busy is not one out of reach. */
+static int take_probe_answer(struct holmes_conn *c)
 {
     struct handshake *hs = c->handshake;
+    uint64_t ms = (uint64_t)holmes_env_int(HOLMES_ENV_PROBE_MS);
     struct proto_probe reply;
-    int rc = next_frame_in_time(c);
+    int rc = expect_frame(c, PROTO_PROBE, "an answer to the probe");
 
-    *fatal = rc != 0 && rc != -EAGAIN;
-    if (*fatal)
+    if (rc != 0)
         return rc;
-    if (rc == 0 && c->oob.in_frame.type != PROTO_PROBE) {
-        *fatal = true;
-        return wrong_frame(c, "an answer to the probe");
-    }
-    if (rc == 0) {
-        memcpy(&reply, c->oob.in_payload, sizeof reply);
-        if (reply.lane.len == 0 || reply.lane.len > HOLMES_LANE_BLOB_MAX)
-            return -EHOSTUNREACH;
-        rc = probe_connect(hs->probe, &reply);
-        if (rc != 0)
-            return rc;
-    }
-    rc = probe_progress(hs->probe);
-    return rc == -EAGAIN && holmes_deadline_passed(hs->round_deadline_ns) ? -ETIMEDOUT : rc;
+    memcpy(&reply, c->oob.in_payload, sizeof reply);
+    if (reply.round != hs->sent.round || reply.lane.len > HOLMES_LANE_BLOB_MAX)
+        return refuse(c, -EPROTO, "sent an answer that does not fit the probe");
+    hs->probe_answered = true;
+    hs->round_deadline_ns = holmes_deadline_ms(ms / PROBE_ROUNDS + 1);
+    hs->answer_error = reply.lane.len == 0 ? -EOPNOTSUPP : probe_connect(hs->probe, &reply);
+    return 0;
 }
 
-/* Settles an unknown pair. 0 with the answer in pair->answer, -EAGAIN, or an error of the
- * connection. */
-static int settle(struct holmes_conn *c, const struct proto_rail *rail, struct choose_pair *pair)
+static int probe_under_way(struct holmes_conn *c, const struct probe_key *key)
 {
     struct handshake *hs = c->handshake;
+    uint16_t mtu = hs->sent.rail.mtu;
+    int rc = hs->probe_answered ? expect_nothing(c) : take_probe_answer(c);
+
+    if (rc != 0 && !(rc == -EAGAIN && hs->probe_answered))
+        return rc;
+    rc = hs->answer_error != 0 ? hs->answer_error : probe_progress(hs->probe);
+    if (rc == -EAGAIN && !holmes_deadline_passed(hs->round_deadline_ns))
+        return rc;
+    if (rc != 0 && rc != -EOPNOTSUPP && hs->sent.round + 1 < PROBE_ROUNDS)
+        return probe_round(c, hs->sent.round + 1,
+                           mtu == 0 || mtu > PROBE_SMALL_MTU ? PROBE_SMALL_MTU : mtu);
+    cache_tell(c, key, rc == 0, mtu);
+    if (rc != 0) {
+        found_no_path(hs);
+        return 0;
+    }
+    if (mtu != hs->rail.mtu)
+        holmes_warn(NET,
+                    "conn %llu: only packets of MTU %u pass between %s and %s, not %u: MTU of a "
+                    "switch on the way?",
+                    (unsigned long long)c->id, mtu, hs->offer.host, c->host, hs->rail.mtu);
+    found_path(hs, mtu);
+    return 0;
+}
+
+/* Settles an unknown pair. 0 with the answer in hs->pair.answer, -EAGAIN, or an error of the
+ * connection. */
+static int settle(struct holmes_conn *c)
+{
+    struct handshake *hs = c->handshake;
+    const struct proto_rail *rail = &hs->rail;
     struct probe_key key = probe_key(&hs->own.ports[rail->accept_port], rail->accept_gid,
                                      &hs->offer.ports[rail->dial_port], rail->dial_gid);
-    char what[CHOOSE_REASON_MAX];
     uint16_t mtu = 0;
-    bool fatal = false;
-    int rc = 0;
 
-    snprintf(what, sizeof what, "%.90s", pair->reason);
-    if (!hs->probe) {
-        switch (cache_look(c, &key, &mtu)) {
-        case PROBE_WAIT:
-            rc = next_frame_in_time(c); /* it may have given up meanwhile */
-            return rc == 0 ? wrong_frame(c, "nothing") : rc;
-        case PROBE_YES:
-            goto yes;
-        case PROBE_NO:
-            goto no;
-        case PROBE_ASK:
-            rc = probe_round(c, rail, 0);
-            if (rc == 0)
-                return -EAGAIN;
-            holmes_warn(NET, "conn %llu: cannot probe on nic %s: %s", (unsigned long long)c->id,
-                        c->wanted->nic.name, holmes_strerror(rc));
-            goto no;
-        }
+    if (hs->probe)
+        return probe_under_way(c, &key);
+    switch (cache_look(c, &key, &mtu)) {
+    case PROBE_WAIT:
+        return expect_nothing(c);
+    case PROBE_ASK:
+        return probe_round(c, 0, rail->mtu);
+    case PROBE_YES:
+        found_path(hs, mtu);
+        return 0;
+    case PROBE_NO:
+        found_no_path(hs);
+        return 0;
     }
-    rc = probe_look(c, &fatal);
-    if (rc == -EAGAIN || fatal)
-        return rc;
-    if (rc == 0) {
-        mtu = hs->sent.rail.mtu;
-        if (mtu != rail->mtu)
-            holmes_warn(
-                NET,
-                "conn %llu: only packets of MTU %u pass between %s and %s, not %u: MTU of a "
-                "switch on the way?",
-                (unsigned long long)c->id, mtu, hs->offer.host, c->host, rail->mtu);
-        cache_tell(c, &key, true, mtu);
-        goto yes;
-    }
-    if (hs->sent.round + 1 < PROBE_ROUNDS) {
-        struct proto_rail again = *rail;
+    return -EINVAL;
+}
 
-        if (again.mtu == 0 || again.mtu > PROBE_SMALL_MTU)
-            again.mtu = PROBE_SMALL_MTU;
-        rc = probe_round(c, &again, hs->sent.round + 1);
-        if (rc == 0)
-            return -EAGAIN;
-    }
-    cache_tell(c, &key, false, 0);
-no:
-    probe_close(hs->probe);
-    hs->probe = NULL;
-    pair->answer = CHOOSE_APART;
-    snprintf(pair->reason, sizeof pair->reason, "no RDMA path (%.90s)", what);
-    return 0;
-yes:
-    probe_close(hs->probe);
-    hs->probe = NULL;
-    pair->answer = CHOOSE_SHARED;
-    pair->mtu = mtu;
-    if (mtu != rail->mtu)
-        snprintf(pair->reason, sizeof pair->reason, "%.90s: probe passed, MTU %u only", what, mtu);
-    else
-        snprintf(pair->reason, sizeof pair->reason, "%.90s: probe passed", what);
-    return 0;
+static void begin_pair(struct handshake *hs, const struct choose_ports *ports)
+{
+    choose_pair(&hs->offer.ports[ports->dial], &hs->own.ports[ports->accept], &hs->pair);
+    hs->rail = (struct proto_rail){.dial_port = ports->dial,
+                                   .accept_port = ports->accept,
+                                   .dial_gid = hs->pair.dial_gid,
+                                   .accept_gid = hs->pair.accept_gid,
+                                   .mtu = hs->pair.mtu};
+    hs->trying = true;
 }
 
 /* One pair of ports; 0 when it is decided. */
 static int try_pair(struct holmes_conn *c, const struct choose_ports *ports)
 {
     struct handshake *hs = c->handshake;
-    struct proto_rail rail = {.dial_port = ports->dial, .accept_port = ports->accept};
-    struct choose_pair pair;
+    const struct choose_pair *pair = &hs->pair;
     int rc = 0;
 
-    choose_pair(&hs->offer.ports[ports->dial], &hs->own.ports[ports->accept], &pair);
-    rail.dial_gid = pair.dial_gid;
-    rail.accept_gid = pair.accept_gid;
-    rail.mtu = pair.mtu;
-    if (pair.answer == CHOOSE_UNKNOWN)
-        rc = settle(c, &rail, &pair);
+    if (!hs->trying)
+        begin_pair(hs, ports);
+    if (pair->answer == CHOOSE_UNKNOWN)
+        rc = settle(c);
     if (rc != 0)
         return rc;
-    if (pair.answer == CHOOSE_SHARED) {
-        if (pair.link_local)
-            holmes_warn(NET, "conn %llu: %s: link-local GIDs reach no further than one switch",
-                        (unsigned long long)c->id, pair.reason);
-        rail.mtu = pair.mtu;
-        if (hs->nrails == 0)
-            set_reason(hs, pair.reason);
-        hs->rails[hs->nrails++] = rail;
-    } else if (hs->nrails == 0) {
-        set_reason(hs, pair.reason);
-    }
+    hs->trying = false;
+    if (hs->nrails == 0)
+        set_reason(hs, pair->reason);
+    if (pair->answer != CHOOSE_SHARED)
+        return 0;
+    if (pair->link_local)
+        holmes_warn(NET, "conn %llu: %s: link-local GIDs reach no further than one switch",
+                    (unsigned long long)c->id, pair->reason);
+    hs->rail.mtu = pair->mtu;
+    hs->rails[hs->nrails++] = hs->rail;
     return 0;
 }
 
@@ -573,8 +627,7 @@ static int open_tcp(struct holmes_conn *c, struct proto_verdict *v)
     int lanes;
 
     if (!dev) {
-        holmes_warn(NET, "conn %llu: %s, and there is no Ethernet NIC for tcp",
-                    (unsigned long long)c->id, c->handshake->reason);
+        no_tcp(c, c->handshake->reason);
         return -ENODEV;
     }
     lanes = lanes_wanted(dev);
@@ -599,7 +652,7 @@ static int open_rdma(struct holmes_conn *c, struct proto_verdict *v)
         plan.rails[i].member = hs->own.members[hs->rails[i].accept_port];
         plan.rails[i].params = (struct wire_lane_params){.gid_index = hs->rails[i].accept_gid,
                                                          .mtu = hs->rails[i].mtu,
-                                                         .flush = device_takes_gpu(c->wanted),
+                                                         .flush = device_gpu_memory(c->wanted) != 0,
                                                          .traffic_class = c->facts.traffic_class};
     }
     v->rdma = 1;
@@ -620,6 +673,8 @@ static int open_chosen(struct holmes_conn *c, enum proto_policy policy, struct p
     if (rc == 0 || policy == PROTO_POLICY_VERBS)
         return rc;
     path_close(c);
+    holmes_warn(NET, "conn %llu: nic %s cannot raise RDMA, although %s: %s",
+                (unsigned long long)c->id, c->wanted->nic.name, hs->reason, holmes_strerror(rc));
     snprintf(hs->reason, sizeof hs->reason, "%.31s:%.31s: %.40s", c->host, c->wanted->nic.name,
              holmes_strerror(rc));
     return open_tcp(c, v);
@@ -633,12 +688,12 @@ static int send_verdict(struct holmes_conn *c, enum proto_policy policy)
 
     if (rc != 0)
         return rc;
-    snprintf(c->reason, sizeof c->reason, "%s", hs->reason);
-    snprintf(v.reason, sizeof v.reason, "%s", hs->reason);
-    snprintf(v.wire, sizeof v.wire, "%.15s", c->ops->name);
-    snprintf(v.host, sizeof v.host, "%s", c->host);
-    snprintf(v.nic, sizeof v.nic, "%s", c->wanted->nic.name);
-    rc = oob_send(&c->oob, PROTO_VERDICT, &v);
+    proto_text(v.reason, sizeof v.reason, hs->reason);
+    proto_text(v.wire, sizeof v.wire, c->ops->name);
+    proto_text(v.host, sizeof v.host, c->host);
+    proto_text(v.nic, sizeof v.nic, c->wanted->nic.name);
+    memcpy(c->reason, v.reason, sizeof c->reason);
+    rc = say(c, PROTO_VERDICT, &v);
     if (rc == 0)
         conn_enter(c, CONN_INFO);
     return rc;
@@ -691,10 +746,8 @@ static int step_info(struct holmes_conn *c)
 {
     struct proto_info info;
     char why[160];
-    int rc = next_frame_in_time(c);
+    int rc = expect_frame(c, PROTO_INFO, "its lanes");
 
-    if (rc == 0 && c->oob.in_frame.type != PROTO_INFO)
-        rc = wrong_frame(c, "its lanes");
     if (rc != 0)
         return rc;
     memcpy(&info, c->oob.in_payload, sizeof info);
@@ -720,14 +773,14 @@ static int step_lanes(struct holmes_conn *c)
     rc = request_poll(c);
     for (int i = 0; rc == 0 && i < c->nlanes; i++)
         rc = c->ops->lane_poll(c->lanes[i]);
-    if (rc == -EAGAIN && !c->peer_up) {
-        int heard = expect_frame(c, PROTO_UP, "word that its lanes are up"); /* or that it failed */
+    if (rc == -EAGAIN) { /* the peer's may be up before ours, or it may have failed */
+        int heard = c->peer_up ? expect_nothing(c) : expect_frame(c, PROTO_UP, UP_NAME);
 
-        c->peer_up = heard == 0;
+        c->peer_up = c->peer_up || heard == 0;
         return heard == 0 ? -EAGAIN : heard;
     }
     if (rc == 0)
-        rc = oob_send(&c->oob, PROTO_UP, NULL);
+        rc = say(c, PROTO_UP, NULL);
     if (rc == 0)
         conn_enter(c, CONN_PEER_UP);
     return rc;
@@ -735,7 +788,7 @@ static int step_lanes(struct holmes_conn *c)
 
 static int step_peer_up(struct holmes_conn *c)
 {
-    int rc = c->peer_up ? 0 : expect_frame(c, PROTO_UP, "word that its lanes are up");
+    int rc = c->peer_up ? 0 : expect_frame(c, PROTO_UP, UP_NAME);
 
     if (rc == -EAGAIN) {
         int lane = request_poll(c); /* tcp lanes finish rising only while somebody reads */

@@ -35,7 +35,7 @@ enum probe_answer probe_cache_look(struct probe_cache *p, const struct probe_key
 {
     struct probe_entry *e = find(p, key);
 
-    if (e && e->answer == PROBE_NO && now_ns >= e->expires_ns)
+    if (e && e->answer != PROBE_YES && now_ns >= e->expires_ns)
         e->answer = PROBE_ASK;
     if (e && e->answer != PROBE_ASK && !(e->answer == PROBE_WAIT && e->owner == owner)) {
         *mtu = e->mtu;
@@ -43,7 +43,8 @@ enum probe_answer probe_cache_look(struct probe_cache *p, const struct probe_key
     }
     if (!e)
         e = make_room(p);
-    *e = (struct probe_entry){.key = *key, .answer = PROBE_WAIT, .owner = owner};
+    *e = (struct probe_entry){
+        .key = *key, .answer = PROBE_WAIT, .owner = owner, .expires_ns = now_ns + p->patience_ns};
     return PROBE_ASK;
 }
 

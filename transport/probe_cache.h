@@ -30,10 +30,11 @@ struct probe_entry {
     enum probe_answer answer; /* PROBE_ASK: free */
     const void *owner;        /* of PROBE_WAIT */
     uint16_t mtu;             /* of PROBE_YES */
-    uint64_t expires_ns;      /* of PROBE_NO */
+    uint64_t expires_ns;      /* of PROBE_NO, and of PROBE_WAIT: somebody else takes over */
 };
 
 struct probe_cache {
+    uint64_t patience_ns; /* who probes has this long: its caller may never come back */
     struct probe_entry entries[PROBE_CACHE_MAX];
     unsigned next; /* to be replaced when all are taken */
 };

@@ -15,6 +15,8 @@
 #include "env.h"
 #include "log.h"
 
+#define PROBE_PATIENCE_MS 2000 /* beyond the probe itself */
+
 /* ---- devices ---- */
 
 /* With HOLMES_ADVERTISE the host is reached under addresses that it does not have itself: lanes are
@@ -157,13 +159,19 @@ struct device *device_for_tcp(struct holmes_transport *t, const struct holmes_ad
     return first;
 }
 
-bool device_takes_gpu(const struct device *d)
+unsigned device_gpu_memory(const struct device *d)
 {
-    bool takes = device_is_rdma(d);
+    unsigned memory = device_is_rdma(d) ? HOLMES_MEMORY_CUDA | HOLMES_MEMORY_DMABUF : 0;
 
-    for (int i = 0; takes && i < d->nmembers; i++)
-        takes = d->members[i]->nic.rdma.cuda || d->members[i]->limits.dmabuf;
-    return takes;
+    for (int i = 0; i < d->nmembers; i++) {
+        if (!device_has_port(d, i))
+            continue;
+        if (!d->members[i]->nic.rdma.cuda)
+            memory &= ~HOLMES_MEMORY_CUDA;
+        if (!d->members[i]->limits.dmabuf)
+            memory &= ~HOLMES_MEMORY_DMABUF;
+    }
+    return memory;
 }
 
 /* ---- owners ---- */
@@ -296,6 +304,8 @@ int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct hol
         return -ENOMEM;
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->probes_lock, NULL);
+    t->probes.patience_ns =
+        ((uint64_t)holmes_env_int(HOLMES_ENV_PROBE_MS) + PROBE_PATIENCE_MS) * 1000000;
     holmes_list_init(&t->owners);
     holmes_list_init(&t->listens);
     holmes_list_init(&t->conns);
@@ -430,16 +440,9 @@ int holmes_transport_fuse(struct holmes_transport *t, const struct holmes_nic *n
 unsigned holmes_transport_memory(struct holmes_transport *t, int i)
 {
     struct device *d = t->devices[i];
-    unsigned memory = HOLMES_MEMORY_HOST;
-    bool cuda = true, dmabuf = true;
 
-    if (!device_is_rdma(d) || device_open(d) != 0)
-        return memory;
-    for (int m = 0; m < d->nmembers; m++) {
-        cuda = cuda && d->members[m]->nic.rdma.cuda;
-        dmabuf = dmabuf && d->members[m]->limits.dmabuf;
-    }
-    return memory | (cuda ? HOLMES_MEMORY_CUDA : 0) | (dmabuf ? HOLMES_MEMORY_DMABUF : 0);
+    return HOLMES_MEMORY_HOST |
+           (device_is_rdma(d) && device_open(d) == 0 ? device_gpu_memory(d) : 0);
 }
 
 int holmes_nic_check(const struct holmes_nic *nic)

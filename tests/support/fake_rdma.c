@@ -131,7 +131,8 @@ static int fake_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_r
                             struct wire_lane **out)
 {
     struct wire_lane *lane = calloc(1, sizeof *lane), *inner;
-    int rc = params->probe || plan->lane_error_role != role ? 0 : plan->lane_error;
+    int error = params->probe ? plan->probe_error : plan->lane_error;
+    int rc = plan->lane_error_role == role ? error : 0;
 
     if (!lane)
         return -ENOMEM;

@@ -15,7 +15,8 @@ struct fake_rdma_plan {
     int load_error;                 /* negative errno */
     const char *broken;             /* device name that cannot be opened */
     int lane_error;                 /* creating a lane that is no probe fails with it */
-    enum wire_role lane_error_role; /* on this end */
+    int probe_error;                /* creating one that is */
+    enum wire_role lane_error_role; /* on this end, both */
     bool deaf;                      /* nothing that a probe posts arrives */
     uint16_t path_mtu;              /* a probe with a larger MTU is deaf; 0: no limit */
     bool gpu;                       /* takes dma-bufs */

@@ -317,28 +317,98 @@ Test(choice, peer_that_goes_while_it_is_probed_keeps_nobody_waiting)
     link_close(&l);
 }
 
-Test(choice, peer_that_answers_a_probe_too_late_gets_tcp)
+/* A process that is busy elsewhere for longer than a probe may take. */
+Test(choice, peer_that_is_slow_to_answer_is_not_out_of_reach)
 {
     struct link l;
     uint8_t handle[HOLMES_HANDLE_SIZE];
-    uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS), late;
+    uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS), back;
+    struct holmes_conn *c;
 
     two_rdma_nodes();
-    setenv("HOLMES_PROBE_MS", "20", 1);
+    setenv("HOLMES_PROBE_MS", "50", 1);
     open_ends(&l, 1, 1);
     cr_assert_eq(holmes_listen(l.b, &l, 0, handle, &l.listen), 0);
     while (plan.probes == 0) {
         cr_assert(!holmes_deadline_passed(deadline), "no probe");
-        cr_assert_eq(holmes_connect(l.a, &l, 0, handle, &l.send), -EAGAIN);
-        cr_assert_eq(holmes_accept(l.listen, &l.recv), -EAGAIN);
+        cr_assert_eq(holmes_connect(l.a, &l, 0, handle, &c), -EAGAIN);
+        cr_assert_eq(holmes_accept(l.listen, &c), -EAGAIN);
     }
-    late = holmes_deadline_ms(100); /* two rounds have passed by then */
-    while (!holmes_deadline_passed(late))
-        cr_assert_eq(holmes_accept(l.listen, &l.recv), -EAGAIN);
-    cr_assert_eq(plan.probes, 2);
+    for (back = holmes_deadline_ms(200); !holmes_deadline_passed(back);)
+        cr_assert_eq(holmes_accept(l.listen, &c), -EAGAIN);
     cr_assert_eq(link_try_connect(&l, handle), 0);
+    both_say(&l, "verbs", "probe passed");
+    link_close(&l);
+}
+
+Test(choice, end_that_cannot_probe_gets_tcp_at_once)
+{
+    for (int role = WIRE_CONNECT; role <= WIRE_ACCEPT; role++) {
+        struct link l;
+
+        two_rdma_nodes();
+        setenv("HOLMES_PROBE_MS", "60000", 1);
+        plan.probe_error = -ENOMEM;
+        plan.lane_error_role = (enum wire_role)role;
+        open_ends(&l, 1, 1);
+        link_connect(&l);
+        both_say(&l, "tcp", "no RDMA path");
+        cr_assert_eq(link_log_count("nic mlx5_0 cannot probe: "), 1);
+        link_close(&l);
+    }
+}
+
+/* What failed is this host, not the path. */
+Test(choice, probe_that_failed_here_is_tried_again_by_the_next_connection)
+{
+    struct link l;
+
+    two_rdma_nodes();
+    plan.probe_error = -ENOMEM;
+    plan.lane_error_role = WIRE_ACCEPT;
+    open_ends(&l, 1, 1);
+    link_connect(&l);
     both_say(&l, "tcp", "no RDMA path");
-    moves_a_megabyte(&l);
+    plan.probe_error = 0;
+    connect_again(&l);
+    both_say(&l, "verbs", "probe passed");
+    link_close(&l);
+}
+
+/* NCCL raises the connections of all channels at once. */
+Test(choice, crowd_of_connections_shares_one_probe)
+{
+    enum { CROWD = 64 };
+    struct link l;
+    static uint8_t handles[CROWD][HOLMES_HANDLE_SIZE];
+    struct holmes_listen *listens[CROWD];
+    struct holmes_conn *sends[CROWD] = {NULL}, *recvs[CROWD] = {NULL};
+    uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS);
+    int up = 0;
+
+    two_rdma_nodes();
+    open_ends(&l, 1, 1);
+    for (int i = 0; i < CROWD; i++)
+        cr_assert_eq(holmes_listen(l.b, &l, 0, handles[i], &listens[i]), 0);
+    while (up < 2 * CROWD) {
+        cr_assert(!holmes_deadline_passed(deadline), "%d of %d ends are up", up, 2 * CROWD);
+        for (int i = 0; i < CROWD; i++) {
+            if (!sends[i])
+                up += holmes_connect(l.a, &l, 0, handles[i], &sends[i]) == 0;
+            if (!recvs[i])
+                up += holmes_accept(listens[i], &recvs[i]) == 0;
+        }
+    }
+    cr_assert_eq(plan.probes, 2, "%d halves of probes", plan.probes);
+    for (int i = 0; i < CROWD; i++) {
+        l.send = sends[i];
+        l.recv = recvs[i];
+        both_say(&l, "verbs", "probe passed");
+        holmes_conn_close(sends[i]);
+        holmes_conn_close(recvs[i]);
+        holmes_listen_close(listens[i]);
+    }
+    l.send = l.recv = NULL;
     link_close(&l);
 }
 
@@ -417,6 +487,37 @@ Test(choice, port_of_a_fused_nic_that_fails_is_left_out)
     both_say(&l, "verbs", "probe passed");
     holmes_conn_get_stats(l.send, &stats);
     cr_assert_lt(stats.lanes, 4);
+    moves_a_megabyte(&l);
+    link_close(&l);
+}
+
+/* The fused NIC has no registrations there. */
+Test(choice, port_that_opens_after_its_fused_nic_stays_out_of_it)
+{
+    struct link l;
+    struct holmes_conn_stats stats;
+    int dial, accept;
+
+    two_rdma_nodes();
+    for (int i = 0; i < 2; i++) {
+        strcpy(from[i].rdma.fabric, "A");
+        strcpy(to[i].rdma.fabric, "A");
+    }
+    plan.broken = "mlx5_1";
+    open_ends(&l, 2, 2);
+    dial = fuse(l.a, from, 2);
+    accept = fuse(l.b, to, 2);
+    connect_devices(&l, dial, accept);
+    holmes_conn_close(l.send);
+    holmes_conn_close(l.recv);
+    plan.broken = NULL;
+    connect_devices(&l, 1, 1);
+    both_say(&l, "verbs", "same HOLMES_FABRIC A");
+    holmes_conn_close(l.send);
+    holmes_conn_close(l.recv);
+    connect_devices(&l, dial, accept);
+    holmes_conn_get_stats(l.send, &stats);
+    cr_assert_eq(stats.lanes, 1);
     moves_a_megabyte(&l);
     link_close(&l);
 }

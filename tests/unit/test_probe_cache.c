@@ -2,7 +2,9 @@
 
 #include "transport/probe_cache.h"
 
-static struct probe_cache cache;
+#define PATIENCE 1000
+
+static struct probe_cache cache = {.patience_ns = PATIENCE};
 static int me, other;
 
 Test(probe_cache, first_asks_and_others_wait_until_it_tells)
@@ -38,6 +40,22 @@ Test(probe_cache, who_leaves_without_telling_is_succeeded)
     cr_assert_eq(probe_cache_look(&cache, &key, &other, 0, &mtu), PROBE_WAIT);
     probe_cache_leave(&cache, &me);
     cr_assert_eq(probe_cache_look(&cache, &key, &other, 0, &mtu), PROBE_ASK);
+}
+
+Test(probe_cache, who_never_comes_back_is_succeeded_and_may_still_tell)
+{
+    struct probe_key key = {.own_lid = 6};
+    uint16_t mtu;
+
+    cr_assert_eq(probe_cache_look(&cache, &key, &me, 0, &mtu), PROBE_ASK);
+    cr_assert_eq(probe_cache_look(&cache, &key, &other, PATIENCE - 1, &mtu), PROBE_WAIT);
+    cr_assert_eq(probe_cache_look(&cache, &key, &other, PATIENCE, &mtu), PROBE_ASK);
+    cr_assert_eq(probe_cache_look(&cache, &key, &me, PATIENCE, &mtu), PROBE_WAIT);
+    probe_cache_leave(&cache, &me); /* the other one's by now */
+    cr_assert_eq(probe_cache_look(&cache, &key, &me, PATIENCE, &mtu), PROBE_WAIT);
+    probe_cache_tell(&cache, &key, true, 512, PATIENCE);
+    cr_assert_eq(probe_cache_look(&cache, &key, &other, PATIENCE, &mtu), PROBE_YES);
+    cr_assert_eq(mtu, 512);
 }
 
 Test(probe_cache, every_field_of_the_key_counts)
