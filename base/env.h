@@ -46,6 +46,10 @@ enum holmes_env_type {
       "milliseconds that the probe of an RDMA path may take when its ends do not tell")            \
     X(FABRIC, "HOLMES_FABRIC", STRING, NULL, 0, 0, NULL,                                           \
       "id, or device[:port]=id[,...]: RDMA ports with equal ids share a fabric, others do not")    \
+    X(LIBCUDA, "HOLMES_LIBCUDA", STRING, "libcuda.so.1", 0, 0, NULL,                               \
+      "CUDA driver to open, when GPU memory must go over tcp")                                     \
+    X(STAGE_MB, "HOLMES_STAGE_MB", INT, "256", 1, 65536, NULL,                                     \
+      "MiB of pinned memory per Ethernet NIC, shared by the connections that move GPU memory")     \
     X(LIBFABRIC, "HOLMES_LIBFABRIC", STRING, "libfabric.so.1", 0, 0, NULL, "libfabric to open")    \
     X(LIBIBVERBS, "HOLMES_LIBIBVERBS", STRING, "libibverbs.so.1", 0, 0, NULL,                      \
       "libibverbs to open")                                                                        \
@@ -74,6 +78,10 @@ enum holmes_env_type {
       INT32_MAX, NULL, "InfiniBand GID that goes before GID 0 where it holds a FLID")              \
     X(NCCL_IB_MERGE_VFS, "NCCL_IB_MERGE_VFS", INT, "1", INT32_MIN, INT32_MAX, NULL,                \
       "0: NCCL sees virtual functions of an adapter as adapters of their own")                     \
+    X(NCCL_LL_BUFFSIZE, "NCCL_LL_BUFFSIZE", INT, "524288", 1, INT64_MAX, NULL,                     \
+      "NCCL's buffer for protocol LL; its length tells LL messages in GPU memory")                 \
+    X(NCCL_LL128_BUFFSIZE, "NCCL_LL128_BUFFSIZE", INT, "4915200", 1, INT64_MAX, NULL,              \
+      "NCCL's buffer for protocol LL128, likewise")                                                \
     X(NCCL_IB_QPS_PER_CONNECTION, "NCCL_IB_QPS_PER_CONNECTION", INT, "1", 1, 128, NULL,            \
       "queue pairs per RDMA port of a connection, the larger of both ends; at most 8 are used")    \
     X(NCCL_IB_SPLIT_DATA_ON_QPS, "NCCL_IB_SPLIT_DATA_ON_QPS", INT, "0", 0, 1, NULL,                \

@@ -176,6 +176,7 @@ void conn_fail(struct holmes_conn *c, int error)
         oob_send(&c->oob, PROTO_ABORT, &frame);
     handshake_destroy(c);
     path_close_lanes(c, 0);
+    stage_drain(c->stage);
 }
 
 void conn_destroy(struct holmes_conn *c)
@@ -194,6 +195,8 @@ void conn_destroy(struct holmes_conn *c)
         oob_send(&c->oob, PROTO_BYE, &bye);
     dialer_destroy(c->dialer);
     handshake_destroy(c);
+    path_close_lanes(c, 0);
+    stage_destroy(c->stage);
     path_close(c);
     oob_close(&c->oob);
     request_queue_fini(c);
@@ -330,7 +333,8 @@ void conn_snapshot(const struct holmes_conn *c, struct holmes_conn_stats *out)
                                       .lanes = c->nlanes,
                                       .messages = c->q.messages,
                                       .bytes = c->q.bytes,
-                                      .retries = c->q.retries};
+                                      .retries = c->q.retries,
+                                      .staged_bytes = c->q.staged};
     snprintf(out->local, sizeof out->local, "%.15s %.47s", c->wanted->nic.name, c->local_addr);
     snprintf(out->peer, sizeof out->peer, "%.63s", c->peer_addr);
     snprintf(out->wire, sizeof out->wire, "%.15s", c->ops ? c->ops->name : "");

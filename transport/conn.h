@@ -68,6 +68,8 @@ struct holmes_conn {
         struct proto_recv_control *recv_control;
     };
 
+    struct stage *stage; /* once GPU memory was registered on a wire that cannot reach it */
+
     /* Watching the peer. */
     uint64_t next_slow_ns, next_oob_ns;
     uint64_t gone_deadline_ns; /* the peer is gone: what is in flight may land until then; 0: it is

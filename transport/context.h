@@ -28,6 +28,7 @@ struct device {
     struct wire_limits limits;
     struct mr_cache mrs;
     struct port_counters counted; /* when it was opened */
+    _Atomic size_t staged_bytes;  /* pinned for GPU memory of its connections */
     _Atomic uint64_t next_progress_ns;
     atomic_bool route_warned;
 };

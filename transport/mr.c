@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "env.h"
 #include "log.h"
 
 static int by_range(const void *va, const void *vb)
@@ -26,6 +27,8 @@ void mr_cache_init(struct mr_cache *m)
 
 static void rails_dereg(struct mr_cache *m, struct holmes_mr *mr, int nrails)
 {
+    if (mr->staged)
+        return;
     for (int i = 0; i < nrails; i++) {
         if (m->rails[i].ops)
             m->rails[i].ops->mr_dereg(m->rails[i].wn, &mr->wire[i]);
@@ -40,13 +43,33 @@ static int rail_reg(const struct mr_rail *rail, const struct mr_range *r, struct
     case MR_HOST:
         return rail->ops->mr_reg(rail->wn, r->addr, r->len, out);
     case MR_CUDA:
-        return rail->ops->rdma ? rail->ops->mr_reg(rail->wn, r->addr, r->len, out) : -EOPNOTSUPP;
+        return rail->ops->mr_reg(rail->wn, r->addr, r->len, out);
     case MR_DMABUF:
         if (!rail->ops->mr_reg_dmabuf)
             return -EOPNOTSUPP;
         return rail->ops->mr_reg_dmabuf(rail->wn, r->addr, r->len, r->offset, r->fd, out);
     }
     return -EINVAL;
+}
+
+static bool has_rdma(const struct mr_cache *m)
+{
+    for (int i = 0; i < m->nrails; i++) {
+        if (m->rails[i].ops && m->rails[i].ops->rdma)
+            return true;
+    }
+    return false;
+}
+
+/* NCCL registers one buffer per protocol, and its length tells which. A plain buffer that happens
+ * to have the same length costs some speed, no more. */
+static enum stage_layout layout_of(size_t len)
+{
+    if (len == (size_t)holmes_env_int(HOLMES_ENV_NCCL_LL_BUFFSIZE))
+        return STAGE_LL;
+    if (len == (size_t)holmes_env_int(HOLMES_ENV_NCCL_LL128_BUFFSIZE))
+        return STAGE_LL128;
+    return STAGE_PLAIN;
 }
 
 void mr_cache_fini(struct mr_cache *m)
@@ -67,14 +90,16 @@ static int cache_add(struct mr_cache *m, const struct mr_range *r, struct holmes
     static const char *const kinds[] = {
         [MR_HOST] = "host", [MR_CUDA] = "GPU", [MR_DMABUF] = "dma-buf"};
     struct holmes_mr *mr = calloc(1, sizeof *mr);
-    int rc = 0, done;
+    int rc = 0, done = 0;
 
     if (!mr)
         return -ENOMEM;
     mr->addr = (uintptr_t)r->addr;
     mr->len = r->len;
     mr->kind = r->kind;
-    for (done = 0; rc == 0 && done < m->nrails; done += rc == 0)
+    mr->staged = r->kind != MR_HOST && !has_rdma(m);
+    mr->layout = layout_of(r->len);
+    for (done = 0; rc == 0 && !mr->staged && done < m->nrails; done += rc == 0)
         rc = rail_reg(&m->rails[done], r, &mr->wire[done]);
     if (rc != 0)
         holmes_warn(NET, "cannot register %zu bytes of %s memory at %p: %s", r->len, kinds[r->kind],

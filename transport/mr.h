@@ -1,11 +1,13 @@
 /* Reference-counted registration cache of one NIC. NCCL registers the same buffer once per
- * connection; the wire registers it once for each of its rails. Thread safe. */
+ * connection; the wire registers it once for each of its rails. GPU memory on a NIC without RDMA is
+ * noted only. Thread safe. */
 #ifndef HOLMES_MR_H
 #define HOLMES_MR_H
 
 #include <pthread.h>
 
 #include "driver.h"
+#include "stage.h"
 #include "transport.h"
 
 enum mr_kind {
@@ -28,6 +30,8 @@ struct holmes_mr {
     size_t len;
     enum mr_kind kind;
     unsigned refs;
+    bool staged;              /* the wire does not know it: stage.h carries its bytes */
+    enum stage_layout layout; /* of what NCCL receives into a buffer of this length */
     struct wire_mr wire[HOLMES_MAX_RAILS]; /* one for each port of a fused NIC */
 };
 

@@ -207,12 +207,12 @@ int proto_probe_check(const struct proto_probe *p, const struct proto_offer *off
  * the last word, read with acquire: over tcp a slot arrives in parts, in order. */
 struct proto_cts {
     uint64_t addr, key; /* of the buffer, as the wire wants them quoted; the key for rail 0 */
-    uint64_t size;      /* bytes the buffer takes */
+    uint64_t size;      /* bytes the buffer takes, from this slot's part on */
     uint64_t acked;     /* messages complete at the receiver, from the first on without a gap */
     uint32_t rail_keys[HOLMES_MAX_RAILS - 1]; /* for the further rails: RDMA keys have 32 bits */
     int32_t tag;
     uint8_t group_index, group_count;
-    uint16_t reserved;
+    uint16_t part_lines; /* of a buffer in parts: bytes of each but the last, over 128 */
     uint32_t parts_left; /* slots that follow this one and continue its buffer */
     uint64_t seq;        /* message number, counted from 1 */
 };

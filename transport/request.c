@@ -7,6 +7,9 @@
  *                                      <------   data (one or more writes)
  *                                      <------   [record], last write carries the immediate
  *     count of complete messages       ------>   test says done
+ *
+ * A buffer in GPU memory that the wire cannot reach is received in parts, each a message of its own
+ * into pinned memory, and sent in pieces from pinned memory (stage.h).
  */
 #include "request.h"
 
@@ -68,22 +71,31 @@ void request_release(struct holmes_request *r)
     holmes_pool_put(&q->pool, r);
 }
 
+static bool slot_is_posted(const struct holmes_request *r)
+{
+    return r->send.npieces > 0 ? r->send.piece == r->send.npieces : r->send.part == r->send.nparts;
+}
+
+static bool send_is_posted(const struct holmes_request *r)
+{
+    return slot_is_posted(r) && r->send.slot.left == 0;
+}
+
 bool request_is_done(const struct holmes_request *r)
 {
     const struct request_queue *q = &r->conn->q;
     bool delivers = r->conn->limits.delivers;
-    uint64_t last = r->seq + (uint64_t)r->n - 1;
 
     if (r->kind == REQUEST_FLUSH)
         return r->send.writes == 0;
     if (r->kind == REQUEST_RECV)
-        return (delivers ? q->recv.completed : q->recv.acked) >= last;
+        return (delivers ? q->recv.completed : q->recv.acked) >= r->last && r->recv.copying == 0;
     /* With an error the lanes are closed: nothing of them is reported any more. */
     if (r->send.writes > 0 && r->conn->error == 0)
         return false;
-    if (q->send.acked >= last)
+    if (q->send.acked >= r->last)
         return true;
-    return delivers && r->send.writes == 0 && r->send.part == r->send.nparts;
+    return delivers && r->send.writes == 0 && send_is_posted(r);
 }
 
 static const struct holmes_request *nth_request(const struct holmes_conn *c, size_t i)
@@ -176,6 +188,39 @@ static bool read_slot(const struct holmes_conn *c, uint64_t seq, struct proto_ct
     return true;
 }
 
+static uint64_t part_size(const struct proto_cts *slot)
+{
+    return slot->parts_left > 0 ? (uint64_t)slot->part_lines * LANE_ALIGN : slot->size;
+}
+
+/* Parts are of one size, all but the last, and none is empty. */
+static int check_first_part(const struct holmes_conn *c, const struct proto_cts *slot)
+{
+    uint64_t size = part_size(slot), before_last = size * slot->parts_left;
+
+    if (slot->parts_left == 0)
+        return 0;
+    if (slot->group_count == 1 && slot->size > before_last && slot->size - before_last <= size)
+        return 0;
+    holmes_warn(NET, "conn %llu: peer posted a buffer of %llu bytes in %llu parts of %llu",
+                (unsigned long long)c->id, (unsigned long long)slot->size, slot->parts_left + 1ull,
+                (unsigned long long)size);
+    return -EPROTO;
+}
+
+static int check_next_part(const struct holmes_conn *c, const struct proto_cts *slot,
+                           const struct send_slot *before)
+{
+    if (slot->group_count == 1 && slot->group_index == 0 && slot->parts_left == before->left - 1 &&
+        slot->size == before->room - before->size &&
+        (slot->parts_left == 0 || part_size(slot) == before->size))
+        return 0;
+    holmes_warn(NET,
+                "conn %llu: peer posted a part (%llu bytes left, %u parts) that continues none",
+                (unsigned long long)c->id, (unsigned long long)slot->size, slot->parts_left);
+    return -EPROTO;
+}
+
 /* Finds the first free buffer of the current group whose tag fits. */
 static int match(struct holmes_conn *c, int tag, uint64_t *seq, struct proto_cts *slot)
 {
@@ -195,55 +240,133 @@ static int match(struct holmes_conn *c, int tag, uint64_t *seq, struct proto_cts
         }
         count = q->send.group_count = slot->group_count;
         if (!(q->send.group_taken >> i & 1) && slot->tag == tag) {
+            int rc = check_first_part(c, slot);
+
             *seq = q->next_seq + (uint64_t)i;
-            return request_take_ack(c, slot->acked);
+            return rc != 0 ? rc : request_take_ack(c, slot->acked);
         }
     }
     return -EAGAIN;
 }
 
-static void take_slot(struct request_queue *q, uint64_t seq)
+static void take_slot(struct request_queue *q, const struct proto_cts *slot)
 {
-    q->send.group_taken |= 1u << (seq - q->next_seq);
-    if (seq > q->send.sent)
-        q->send.sent = seq;
+    q->send.group_taken |= 1u << (slot->seq - q->next_seq);
     if (q->send.group_taken == (1u << q->send.group_count) - 1) {
-        q->next_seq += (uint64_t)q->send.group_count;
+        q->next_seq += (uint64_t)q->send.group_count + slot->parts_left;
         q->send.group_count = 0;
         q->send.group_taken = 0;
     }
 }
 
-static void plan_send(struct holmes_conn *c, struct holmes_request *r, const struct proto_cts *slot)
+static const struct wire_mr *wire_mr(const struct holmes_conn *c, const struct holmes_mr *mr,
+                                     int lane)
 {
-    size_t len = r->msg[0].len;
+    return mr && !mr->staged ? &mr->wire[c->rails[lane % c->nrails].member] : NULL;
+}
+
+/* Of the piece of a staged message that begins at `at`: it ends with the slice, the part of the
+ * receive buffer, or the message. */
+static size_t piece_len(const struct holmes_conn *c, const struct holmes_request *r, size_t at)
+{
+    size_t len = stage_slice(c->stage), left = r->msg[0].len - at;
+    size_t in_part = r->send.stride - at % r->send.stride, max = max_piece(c);
+
+    if (len > max)
+        len = max;
+    if (len > in_part)
+        len = in_part;
+    return len < left ? len : left;
+}
+
+/* The pieces of the slot go round the lanes, so that the first to be copied keep all lanes busy. */
+static int deal_pieces(const struct holmes_conn *c, struct holmes_request *r)
+{
+    const struct send_slot *slot = &r->send.slot;
+    size_t len, n = 0;
+    int nparts;
+
+    for (size_t at = 0; at < slot->len; at += len) {
+        struct lane_part *p = &r->send.parts[n % (size_t)c->width];
+
+        len = piece_len(c, r, slot->at + at);
+        p->len = len + (n < (size_t)c->width ? 0 : p->len);
+        n++;
+    }
+    r->send.npieces = n;
+    nparts = n < (size_t)c->width ? (int)n : c->width;
+    return nparts;
+}
+
+static void plan_slot(struct holmes_conn *c, struct holmes_request *r)
+{
+    const struct send_slot *slot = &r->send.slot;
     /* A message on all lanes turns them round, so that short ones do not all go by the first. */
     uint64_t turn = c->width < c->nlanes ? (uint64_t)c->width : 1;
-    int first = (int)(r->seq * turn % (uint64_t)c->nlanes);
+    int first = (int)(slot->seq * turn % (uint64_t)c->nlanes);
 
-    r->send.remote_addr = slot->addr;
-    r->send.remote_keys[0] = slot->key;
-    for (int i = 1; i < HOLMES_MAX_RAILS; i++)
-        r->send.remote_keys[i] = slot->rail_keys[i - 1];
-    r->send.nparts = lane_split(len, c->width, 0, MIN_LANE_BYTES, r->send.parts);
+    r->send.part = 0;
+    r->send.piece = r->send.npieces = 0;
+    if (r->send.staged && slot->len > 0)
+        r->send.nparts = deal_pieces(c, r);
+    else
+        r->send.nparts = lane_split(slot->len, c->width, 0, MIN_LANE_BYTES, r->send.parts);
     for (int i = 0; i < r->send.nparts; i++)
         r->send.parts[i].lane = (first + i) % c->nlanes;
-    if (r->send.nparts > 1 || len > max_piece(c))
+    if (r->send.nparts > 1 || r->send.npieces > 1 || slot->len > max_piece(c))
         r->send.mode = PROTO_IMM_RECORD;
-    else if (len == slot->size)
+    else if (slot->len == slot->size)
         r->send.mode = PROTO_IMM_FULL;
     else
-        r->send.mode = len <= PROTO_IMM_SIZE_MAX ? PROTO_IMM_SIZED : PROTO_IMM_RECORD;
+        r->send.mode = slot->len <= PROTO_IMM_SIZE_MAX ? PROTO_IMM_SIZED : PROTO_IMM_RECORD;
+}
+
+static void enter_slot(struct holmes_conn *c, struct holmes_request *r, const struct proto_cts *cts,
+                       size_t at)
+{
+    struct send_slot *slot = &r->send.slot;
+    size_t left = r->msg[0].len - at;
+
+    *slot = (struct send_slot){.seq = cts->seq,
+                               .remote_addr = cts->addr,
+                               .remote_keys[0] = cts->key,
+                               .room = cts->size,
+                               .size = part_size(cts),
+                               .left = cts->parts_left,
+                               .at = at};
+    for (int i = 1; i < HOLMES_MAX_RAILS; i++)
+        slot->remote_keys[i] = cts->rail_keys[i - 1];
+    slot->len = left < slot->size ? left : (size_t)slot->size;
+    if (slot->seq > c->q.send.sent)
+        c->q.send.sent = slot->seq;
+    plan_slot(c, r);
+}
+
+/* -EINPROGRESS: the receiver has not posted the next part yet. */
+static int next_slot(struct holmes_conn *c, struct holmes_request *r)
+{
+    struct proto_cts cts;
+    int rc;
+
+    if (!read_slot(c, r->send.slot.seq + 1, &cts))
+        return -EINPROGRESS;
+    rc = check_next_part(c, &cts, &r->send.slot);
+    if (rc == 0)
+        rc = request_take_ack(c, cts.acked);
+    if (rc == 0)
+        enter_slot(c, r, &cts, r->send.slot.at + r->send.slot.len);
+    return rc;
 }
 
 static int post_record(struct holmes_conn *c, struct holmes_request *r, const struct lane_part *p)
 {
-    struct proto_record record = {.total = r->msg[0].len,
+    const struct send_slot *slot = &r->send.slot;
+    struct proto_record record = {.total = slot->len,
                                   .lanes_used = (uint32_t)r->send.nparts,
                                   .lane_bytes = p->len,
-                                  .seq = r->seq};
+                                  .seq = slot->seq};
     size_t offset =
-        ((size_t)proto_slot(r->seq) * HOLMES_MAX_LANES + (size_t)p->lane) * sizeof record;
+        ((size_t)proto_slot(slot->seq) * HOLMES_MAX_LANES + (size_t)p->lane) * sizeof record;
     struct wire_write w = {.buf = &record,
                            .len = sizeof record,
                            .remote_addr = c->peer.control_addr + offset,
@@ -253,23 +376,14 @@ static int post_record(struct holmes_conn *c, struct holmes_request *r, const st
     return c->ops->lane_post(c->lanes[p->lane], &w);
 }
 
-/* Posts one write of the current part; the last of a part carries the immediate. */
-static int post_piece(struct holmes_conn *c, struct holmes_request *r)
+/* Posts one write of a part, to `at` in the slot; the last of a part carries the immediate. */
+static int post_write(struct holmes_conn *c, struct holmes_request *r, const struct lane_part *p,
+                      size_t at, bool last, struct wire_write *w)
 {
-    const struct lane_part *p = &r->send.parts[r->send.part];
-    size_t left = p->len - r->send.part_done, max = max_piece(c);
-    size_t len = left < max ? left : max, offset = p->offset + r->send.part_done;
-    bool last = len == left;
-    int rail = p->lane % c->nrails;
-    struct proto_imm imm = {
-        .mode = r->send.mode, .slot = proto_slot(r->seq), .generation = proto_generation(r->seq)};
-    struct wire_write w = {.buf = (const char *)r->msg[0].buf + offset,
-                           .len = len,
-                           .mr = r->msg[0].mr ? &r->msg[0].mr->wire[c->rails[rail].member] : NULL,
-                           .remote_addr = r->send.remote_addr + offset,
-                           .remote_key = r->send.remote_keys[rail],
-                           .flags = last ? WIRE_WITH_IMM : WIRE_QUIET,
-                           .context = r};
+    const struct send_slot *slot = &r->send.slot;
+    struct proto_imm imm = {.mode = r->send.mode,
+                            .slot = proto_slot(slot->seq),
+                            .generation = proto_generation(slot->seq)};
     int rc = 0;
 
     if (last && r->send.mode == PROTO_IMM_RECORD && !r->send.record_posted)
@@ -278,27 +392,104 @@ static int post_piece(struct holmes_conn *c, struct holmes_request *r)
         return rc;
     r->send.record_posted = last;
     if (r->send.mode == PROTO_IMM_SIZED)
-        imm.size = (uint32_t)r->msg[0].len;
-    w.imm = proto_imm_encode(&imm);
-    rc = c->ops->lane_post(c->lanes[p->lane], &w);
+        imm.size = (uint32_t)slot->len;
+    w->imm = proto_imm_encode(&imm);
+    w->remote_addr = slot->remote_addr + at;
+    w->remote_key = slot->remote_keys[p->lane % c->nrails];
+    w->flags |= last ? WIRE_WITH_IMM : 0;
+    rc = c->ops->lane_post(c->lanes[p->lane], w);
     if (rc != 0)
         return rc;
-    r->send.writes += last;
+    r->send.writes += !(w->flags & WIRE_QUIET);
+    r->send.record_posted = false;
+    return 0;
+}
+
+/* Straight from the caller's buffer. */
+static int post_piece(struct holmes_conn *c, struct holmes_request *r)
+{
+    const struct lane_part *p = &r->send.parts[r->send.part];
+    const struct request_message *m = &r->msg[0];
+    size_t left = p->len - r->send.part_done, max = max_piece(c);
+    size_t len = left < max ? left : max, at = p->offset + r->send.part_done;
+    bool last = len == left;
+    struct wire_write w = {.buf = (const char *)m->buf + r->send.slot.at + at,
+                           .len = len,
+                           .mr = wire_mr(c, m->mr, p->lane),
+                           .flags = last ? 0 : WIRE_QUIET,
+                           .context = r};
+    int rc = post_write(c, r, p, at, last, &w);
+
+    if (rc != 0)
+        return rc;
     r->send.part_done += len;
     if (last) {
         r->send.part++;
         r->send.part_done = 0;
-        r->send.record_posted = false;
     }
     return 0;
 }
 
-static int push_send(struct holmes_conn *c, struct holmes_request *r)
+/* The next piece out of pinned memory; -EINPROGRESS while it is not there. */
+static int post_staged(struct holmes_conn *c, struct holmes_request *r)
 {
+    struct stage_chunk *chunk = r->send.first;
+    size_t nparts = (size_t)r->send.nparts, i = r->send.piece;
+    const struct lane_part *p = &r->send.parts[i % nparts];
+    struct wire_write w;
+    int rc;
+
+    if (!chunk || chunk->state != STAGE_READY)
+        return -EINPROGRESS;
+    w = (struct wire_write){.buf = chunk->buf,
+                            .len = chunk->len,
+                            .mr = wire_mr(c, stage_mr(c->stage), p->lane),
+                            .context = chunk};
+    rc = post_write(c, r, p, r->send.part_done, i + nparts >= r->send.npieces, &w);
+    if (rc != 0)
+        return rc;
+    chunk->state = STAGE_TAKEN;
+    r->send.first = chunk->next;
+    if (!r->send.first)
+        r->send.tail = &r->send.first;
+    r->send.piece++;
+    r->send.part_done = slot_is_posted(r) ? 0 : r->send.part_done + chunk->len;
+    return 0;
+}
+
+/* Keeps the copy engine busy as far as pinned memory goes. */
+static int copy_ahead(struct holmes_conn *c, struct holmes_request *r)
+{
+    const struct request_message *m = &r->msg[0];
     int rc = 0;
 
-    while (rc == 0 && r->send.part < r->send.nparts)
-        rc = post_piece(c, r);
+    while (rc == 0 && r->send.staged && r->send.copied < m->len) {
+        size_t len = piece_len(c, r, r->send.copied);
+        struct stage_chunk *chunk = stage_take(c->stage, len);
+
+        if (!chunk)
+            return 0;
+        rc = stage_copy_out(c->stage, chunk, (const char *)m->buf + r->send.copied);
+        chunk->owner = r;
+        *r->send.tail = chunk;
+        r->send.tail = &chunk->next;
+        r->send.copied += len;
+        c->q.staged += len;
+    }
+    return rc;
+}
+
+/* -EINPROGRESS: something other than room on the wire is waited for. */
+static int push_send(struct holmes_conn *c, struct holmes_request *r)
+{
+    int rc = copy_ahead(c, r);
+
+    while (rc == 0 && !send_is_posted(r)) {
+        if (slot_is_posted(r))
+            rc = next_slot(c, r);
+        else
+            rc = r->send.npieces > 0 ? post_staged(c, r) : post_piece(c, r);
+    }
     return rc;
 }
 
@@ -323,11 +514,15 @@ int request_send(struct holmes_conn *c, const void *buf, size_t len, int tag, st
     if (!r)
         return -EAGAIN;
     r->seq = seq;
+    r->last = seq + slot.parts_left;
     r->n = 1;
     r->msg[0] =
         (struct request_message){.buf = buf, .mr = mr, .posted = len, .len = len, .tag = tag};
-    take_slot(&c->q, seq);
-    plan_send(c, r, &slot);
+    r->send.stride = slot.parts_left > 0 ? part_size(&slot) : SIZE_MAX;
+    r->send.staged = len > 0 && mr->staged;
+    r->send.tail = &r->send.first;
+    take_slot(&c->q, &slot);
+    enter_slot(c, r, &slot, 0);
     holmes_list_append(&c->q.pushing, &r->link);
     *out = r;
     return 0;
@@ -335,42 +530,86 @@ int request_send(struct holmes_conn *c, const void *buf, size_t len, int tag, st
 
 /* ---- receiving ---- */
 
-static int post_slot(struct holmes_conn *c, struct holmes_request *r)
+/* Takes the receive slot of buffer or part `i`, and pinned memory for it; again after a write that
+ * found no room. -EINPROGRESS: earlier messages must end first. */
+static int claim_slot(struct holmes_conn *c, struct holmes_request *r, size_t i)
 {
     struct request_queue *q = &c->q;
-    int i = r->recv.slots_posted;
-    const struct request_message *m = &r->msg[i];
-    struct proto_cts slot = {.addr = m->mr ? mr_remote_addr(m->mr, c->rails[0].member, m->buf) : 0,
-                             .key = m->mr ? m->mr->wire[c->rails[0].member].key : 0,
-                             .size = m->posted,
-                             .tag = m->tag,
-                             .group_index = (uint8_t)i,
-                             .group_count = (uint8_t)r->n,
-                             .acked = q->recv.completed,
-                             .seq = r->seq + (uint64_t)i};
-    struct wire_write w = {.buf = &slot,
-                           .len = sizeof slot,
-                           .remote_addr = c->peer.control_addr +
-                                          offsetof(struct proto_send_control, cts) +
-                                          proto_slot(slot.seq) * sizeof slot,
+    struct recv_slot *s = &q->recv.slots[proto_slot(r->seq + i)];
+    struct recv_slot claim = {.request = r, .index = i, .seq = r->seq + i};
+
+    if (s->request == r && s->seq == claim.seq)
+        return 0;
+    if (claim.seq > q->recv.completed + PROTO_SLOTS)
+        return -EINPROGRESS;
+    if (r->recv.stride > 0) {
+        size_t left = r->msg[0].posted - i * r->recv.stride;
+
+        claim.size = left < r->recv.stride ? left : r->recv.stride;
+        claim.chunk = stage_take(c->stage, claim.size);
+        if (!claim.chunk)
+            return -EINPROGRESS;
+    } else {
+        claim.size = r->msg[i].posted;
+    }
+    *s = claim;
+    return 0;
+}
+
+static struct proto_cts clear_to_send(const struct holmes_conn *c, const struct holmes_request *r,
+                                      size_t i)
+{
+    const struct recv_slot *s = &c->q.recv.slots[proto_slot(r->seq + i)];
+    const struct request_message *m = &r->msg[s->chunk ? 0 : i];
+    const struct holmes_mr *mr = s->chunk ? stage_mr(c->stage) : m->mr;
+    struct proto_cts cts = {.size = s->size,
+                            .tag = m->tag,
+                            .group_count = (uint8_t)r->n,
+                            .acked = c->q.recv.completed,
+                            .seq = s->seq};
+
+    if (s->chunk) {
+        cts.size = m->posted - i * r->recv.stride;
+        cts.part_lines = (uint16_t)(r->recv.stride / LANE_ALIGN);
+        cts.parts_left = (uint32_t)(r->last - s->seq);
+    } else {
+        cts.group_index = (uint8_t)i;
+    }
+    if (mr && !mr->staged) { /* an empty buffer may have none */
+        cts.addr = mr_remote_addr(mr, c->rails[0].member, s->chunk ? s->chunk->buf : m->buf);
+        cts.key = mr->wire[c->rails[0].member].key;
+        for (int rail = 1; rail < c->nrails; rail++)
+            cts.rail_keys[rail - 1] = (uint32_t)mr->wire[c->rails[rail].member].key;
+    }
+    return cts;
+}
+
+static int post_slot(struct holmes_conn *c, struct holmes_request *r)
+{
+    size_t i = r->recv.slots_posted;
+    struct proto_cts cts;
+    struct wire_write w = {.buf = &cts,
+                           .len = sizeof cts,
                            .remote_key = c->peer.control_keys[0],
                            .flags = WIRE_INLINE};
-    int rc;
+    int rc = claim_slot(c, r, i);
 
-    for (int rail = 1; m->mr && rail < c->nrails; rail++)
-        slot.rail_keys[rail - 1] = (uint32_t)m->mr->wire[c->rails[rail].member].key;
-    rc = c->ops->lane_post(c->lanes[0], &w);
     if (rc != 0)
         return rc;
-    r->recv.slots_posted++;
-    return 0;
+    cts = clear_to_send(c, r, i);
+    w.remote_addr = c->peer.control_addr + offsetof(struct proto_send_control, cts) +
+                    proto_slot(cts.seq) * sizeof cts;
+    rc = c->ops->lane_post(c->lanes[0], &w);
+    if (rc == 0)
+        r->recv.slots_posted++;
+    return rc;
 }
 
 static int push_recv(struct holmes_conn *c, struct holmes_request *r)
 {
     int rc = 0;
 
-    while (rc == 0 && r->recv.slots_posted < r->n)
+    while (rc == 0 && r->recv.slots_posted <= r->last - r->seq)
         rc = post_slot(c, r);
     return rc;
 }
@@ -397,30 +636,53 @@ static int push_ack(struct holmes_conn *c)
     return rc;
 }
 
+/* A buffer that the wire cannot reach comes in parts of a slice. */
+static void plan_parts(struct holmes_conn *c, struct holmes_request *r, bool polled)
+{
+    const struct request_message *m = &r->msg[0];
+
+    if (m->posted == 0 || !m->mr->staged)
+        return;
+    r->recv.stride = stage_slice(c->stage);
+    r->recv.layout = m->mr->layout == STAGE_PLAIN && polled ? STAGE_FLAGS : m->mr->layout;
+    r->last = r->seq + (m->posted - 1) / r->recv.stride;
+}
+
+static int refuse_staged_group(const struct holmes_conn *c, int n, struct holmes_mr *const *mrs)
+{
+    for (int i = 0; n > 1 && i < n; i++) {
+        if (mrs[i] && mrs[i]->staged) {
+            holmes_warn(NET,
+                        "conn %llu: buffer %d of a group of %d is GPU memory, which over %s is "
+                        "received alone",
+                        (unsigned long long)c->id, i, n, c->ops->name);
+            return -EINVAL;
+        }
+    }
+    return 0;
+}
+
 int request_recv(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
-                 const int *tags, struct holmes_mr *const *mrs, struct holmes_request **out)
+                 const int *tags, struct holmes_mr *const *mrs, bool polled,
+                 struct holmes_request **out)
 {
     struct request_queue *q = &c->q;
     struct holmes_request *r;
+    int rc = refuse_staged_group(c, n, mrs);
 
-    if (q->receives == HOLMES_MAX_REQUESTS)
-        return -EAGAIN;
-    for (int i = 0; i < n; i++) {
-        if (q->recv.slots[proto_slot(q->next_seq + (uint64_t)i)].request)
-            return -EAGAIN;
-    }
-    r = request_get(c, REQUEST_RECV);
+    if (rc != 0)
+        return rc;
+    r = q->receives < HOLMES_MAX_REQUESTS ? request_get(c, REQUEST_RECV) : NULL;
     if (!r)
         return -EAGAIN;
     r->seq = q->next_seq;
+    r->last = r->seq + (uint64_t)n - 1;
     r->n = n;
-    for (int i = 0; i < n; i++) {
-        uint64_t seq = q->next_seq++;
-
+    for (int i = 0; i < n; i++)
         r->msg[i] = (struct request_message){
             .buf = bufs[i], .mr = mrs[i], .posted = lens[i], .tag = tags[i]};
-        q->recv.slots[proto_slot(seq)] = (struct recv_slot){.request = r, .index = i, .seq = seq};
-    }
+    plan_parts(c, r, polled);
+    q->next_seq = r->last + 1;
     holmes_list_append(&q->pushing, &r->link);
     *out = r;
     return 0;
@@ -453,16 +715,49 @@ int request_flush(struct holmes_conn *c, const void *buf, struct holmes_mr *mr,
     return 0;
 }
 
-/* Advances the count over messages that are done, and frees their slots. */
-static void advance_completed(struct request_queue *q)
+/* Starts the copy of a part to the GPU. The message may end before its buffer: then only empty
+ * parts follow. */
+static int part_arrived(struct holmes_conn *c, const struct recv_slot *s)
 {
+    struct holmes_request *r = s->request;
+    struct request_message *m = &r->msg[0];
+    size_t at = s->index * r->recv.stride;
+
+    if (s->len == 0) {
+        stage_give(c->stage, s->chunk);
+        return 0;
+    }
+    if (m->len != at) {
+        holmes_warn(NET, "conn %llu: peer left a hole of %zu bytes in a message",
+                    (unsigned long long)c->id, at - m->len);
+        return -EPROTO;
+    }
+    m->len += s->len;
+    c->q.staged += s->len;
+    r->recv.copying++;
+    return stage_copy_in(c->stage, s->chunk, (char *)(uintptr_t)m->buf + at, s->len, r->recv.layout,
+                         &r->recv.copying);
+}
+
+/* Advances the count over messages that are done, and frees their slots. */
+static int advance_completed(struct holmes_conn *c)
+{
+    struct request_queue *q = &c->q;
+
     for (;;) {
         struct recv_slot *s = &q->recv.slots[proto_slot(q->recv.completed + 1)];
+        int rc = 0;
 
         if (!s->request || !s->done)
-            return;
-        q->messages++;
-        q->bytes += s->request->msg[s->index].len;
+            return 0;
+        if (s->chunk)
+            rc = part_arrived(c, s);
+        else
+            s->request->msg[s->index].len = s->len;
+        if (rc != 0)
+            return rc;
+        q->messages += !s->chunk || s->seq == s->request->last;
+        q->bytes += s->len;
         s->request = NULL;
         q->recv.completed++;
     }
@@ -470,14 +765,11 @@ static void advance_completed(struct request_queue *q)
 
 static int message_done(struct holmes_conn *c, struct recv_slot *s, size_t len)
 {
-    struct request_message *m = &s->request->msg[s->index];
-
-    if (len > m->posted)
+    if (len > s->size)
         return -EPROTO;
-    m->len = len;
+    s->len = len;
     s->done = true;
-    advance_completed(&c->q);
-    return 0;
+    return advance_completed(c);
 }
 
 /* All immediates of a message must be here before its records are believed: an immediate says that
@@ -516,8 +808,7 @@ static int take_immediate(struct holmes_conn *c, uint32_t wire)
         else if (imm.mode == PROTO_IMM_RECORD)
             rc = take_record(c, s);
         else
-            rc = message_done(
-                c, s, imm.mode == PROTO_IMM_FULL ? s->request->msg[s->index].posted : imm.size);
+            rc = message_done(c, s, imm.mode == PROTO_IMM_FULL ? s->size : imm.size);
     }
     if (rc != 0)
         holmes_warn(NET, "conn %llu: peer sent an immediate that fits no receive (%08x)",
@@ -527,16 +818,27 @@ static int take_immediate(struct holmes_conn *c, uint32_t wire)
 
 /* ---- both ---- */
 
+static void write_done(struct holmes_conn *c, void *context)
+{
+    struct holmes_request *r = context;
+
+    if (stage_owns(c->stage, context)) {
+        struct stage_chunk *chunk = context;
+
+        r = chunk->owner;
+        stage_give(c->stage, chunk);
+    }
+    r->send.writes--;
+}
+
 static int take_event(struct holmes_conn *c, const struct wire_event *e)
 {
-    struct holmes_request *r = e->context;
-
     switch (e->type) {
     case WIRE_IMM:
         return take_immediate(c, e->imm);
     case WIRE_WRITE_DONE:
-        if (r)
-            r->send.writes--;
+        if (e->context)
+            write_done(c, e->context);
         return 0;
     case WIRE_ERROR:
         return e->error ? e->error : -EIO;
@@ -567,6 +869,8 @@ int request_poll(struct holmes_conn *c)
 
     for (int i = 0; rc == 0 && i < c->nrails; i++)
         rc = rail_poll(c, &c->rails[i]);
+    if (rc == 0 && c->stage)
+        rc = stage_poll(c->stage);
     if (rc == 0 && c->sending)
         rc = read_acks(c);
     return rc;
@@ -579,10 +883,13 @@ int request_push(struct holmes_conn *c)
     holmes_list_each(r, tmp, &c->q.pushing, struct holmes_request, link)
     {
         rc = r->kind == REQUEST_SEND ? push_send(c, r) : push_recv(c, r);
-        if (rc != 0)
-            break;
-        holmes_list_remove(&r->link);
+        if (rc == 0)
+            holmes_list_remove(&r->link);
+        else if (rc != -EINPROGRESS || r->kind == REQUEST_RECV)
+            break; /* receives keep their order: the first must get its pinned memory */
     }
+    if (rc == -EINPROGRESS)
+        rc = 0;
     if (rc == 0 && !c->sending)
         rc = push_ack(c);
     c->q.retries += rc == -EAGAIN;

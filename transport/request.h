@@ -8,6 +8,7 @@
 #include "mr.h"
 #include "pool.h"
 #include "proto.h"
+#include "stage.h"
 
 enum request_kind { REQUEST_FREE, REQUEST_SEND, REQUEST_RECV, REQUEST_FLUSH };
 
@@ -19,26 +20,46 @@ struct request_message {
     int tag;
 };
 
+/* The clear-to-send that a send is filling: the receive buffer, or one part of it. */
+struct send_slot {
+    uint64_t seq;
+    uint64_t remote_addr, remote_keys[HOLMES_MAX_RAILS];
+    uint64_t room;  /* bytes from here to the end of the buffer */
+    uint64_t size;  /* of them, in this part */
+    uint32_t left;  /* parts behind it */
+    size_t at, len; /* of the message, what goes here */
+};
+
 struct holmes_request {
     struct holmes_conn *conn;
     struct holmes_list link; /* request_queue.pushing while pieces or slots wait to be posted */
     enum request_kind kind;
-    uint64_t seq; /* of the first message */
+    uint64_t seq, last; /* its message numbers: one for each buffer, or part of a buffer */
     uint64_t started_ns;
     int n;
     struct request_message msg[HOLMES_MAX_GROUP];
     union {
         struct {
-            uint64_t remote_addr, remote_keys[HOLMES_MAX_RAILS];
+            struct send_slot slot;
+            size_t stride; /* bytes of each part of the receive buffer but the last */
             enum proto_imm_mode mode;
-            struct lane_part parts[HOLMES_MAX_LANES];
-            int nparts, part; /* part: the one being posted */
-            size_t part_done; /* bytes of it posted */
+            struct lane_part parts[HOLMES_MAX_LANES]; /* of the slot; staged: only how much */
+            int nparts, part;                         /* part: the one being posted */
+            size_t part_done;                         /* bytes of it posted */
             bool record_posted;
-            int writes; /* last writes of parts, or reads of a flush: posted, not yet reported */
+            int writes; /* with a context, or reads of a flush: posted, not yet reported */
+
+            /* From GPU memory: the message goes piece by piece through pinned memory. */
+            bool staged;
+            size_t copied;                     /* bytes of the message handed to the copy engine */
+            struct stage_chunk *first, **tail; /* pieces copied or being copied, in order */
+            size_t npieces, piece;             /* of the slot; piece: the next to be posted */
         } send;
         struct {
-            int slots_posted; /* clear-to-sends written */
+            size_t slots_posted; /* clear-to-sends written */
+            size_t stride;       /* staged: bytes of a part; else 0 */
+            enum stage_layout layout;
+            int copying; /* parts on their way to the GPU */
         } recv;
     };
 };
@@ -46,8 +67,10 @@ struct holmes_request {
 /* A receive slot: the message `seq` that the peer may be sending. */
 struct recv_slot {
     struct holmes_request *request; /* NULL: free */
-    int index;                      /* in the group */
+    size_t index;                   /* in the group, or of the part */
     uint64_t seq;
+    size_t size, len;          /* bytes it takes; bytes that came */
+    struct stage_chunk *chunk; /* where it lands, when not in the buffer itself */
     unsigned immediates;
     bool done;
 };
@@ -58,6 +81,7 @@ struct request_queue {
     int outstanding;
     int receives; /* of them */
     uint64_t messages, bytes, retries;
+    uint64_t staged;   /* bytes handed to the copy engine */
     uint64_t moved_ns; /* when something last happened */
     uint64_t stall_warned_ns;
     uint64_t next_seq; /* sender: first message of the current group; receiver: next to post */
@@ -88,8 +112,10 @@ int request_push(struct holmes_conn *c);
 
 int request_send(struct holmes_conn *c, const void *buf, size_t len, int tag, struct holmes_mr *mr,
                  struct holmes_request **out);
+/* `polled`: the reader looks for flags in the bytes. */
 int request_recv(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
-                 const int *tags, struct holmes_mr *const *mrs, struct holmes_request **out);
+                 const int *tags, struct holmes_mr *const *mrs, bool polled,
+                 struct holmes_request **out);
 /* Makes what arrived in `mr` at `buf` visible to the GPU, whatever rail brought it. */
 int request_flush(struct holmes_conn *c, const void *buf, struct holmes_mr *mr,
                   struct holmes_request **out);

@@ -64,9 +64,10 @@ static void write_conn(FILE *f, const struct holmes_conn_stats *c)
     write_string(f, "peer", c->peer);
     write_string(f, "wire", c->wire);
     write_string(f, "reason", c->reason);
-    fprintf(f, "\"lanes\":%d,\"messages\":%llu,\"bytes\":%llu,\"retries\":%llu}", c->lanes,
-            (unsigned long long)c->messages, (unsigned long long)c->bytes,
-            (unsigned long long)c->retries);
+    fprintf(f,
+            "\"lanes\":%d,\"messages\":%llu,\"bytes\":%llu,\"retries\":%llu,\"staged_bytes\":%llu}",
+            c->lanes, (unsigned long long)c->messages, (unsigned long long)c->bytes,
+            (unsigned long long)c->retries, (unsigned long long)c->staged_bytes);
 }
 
 static void write_port(FILE *f, const struct stats_port *p)

@@ -795,11 +795,26 @@ int holmes_mr_reg(struct holmes_conn *c, void *addr, size_t len, struct holmes_m
     return mr_cache_get(&c->dev->mrs, &range, out);
 }
 
+/* GPU memory where the wire cannot reach it: the first registration makes the way through the host,
+ * on the thread and in the CUDA context that the caller set up for it. */
+static int reg_gpu(struct holmes_conn *c, const struct mr_range *range, struct holmes_mr **out)
+{
+    int rc = 0;
+
+    if (range->len == 0)
+        return -EINVAL;
+    pthread_mutex_lock(&c->lock);
+    if (!device_is_rdma(c->dev) && !c->stage)
+        rc = c->error != 0 ? c->error : stage_create(c->dev, &c->stage);
+    pthread_mutex_unlock(&c->lock);
+    return rc != 0 ? rc : mr_cache_get(&c->dev->mrs, range, out);
+}
+
 int holmes_mr_reg_cuda(struct holmes_conn *c, void *addr, size_t len, struct holmes_mr **out)
 {
     const struct mr_range range = {.kind = MR_CUDA, .addr = addr, .len = len};
 
-    return mr_cache_get(&c->dev->mrs, &range, out);
+    return reg_gpu(c, &range, out);
 }
 
 int holmes_mr_reg_dmabuf(struct holmes_conn *c, void *addr, size_t len, uint64_t offset, int fd,
@@ -808,7 +823,7 @@ int holmes_mr_reg_dmabuf(struct holmes_conn *c, void *addr, size_t len, uint64_t
     const struct mr_range range = {
         .kind = MR_DMABUF, .addr = addr, .len = len, .offset = offset, .fd = fd};
 
-    return mr_cache_get(&c->dev->mrs, &range, out);
+    return reg_gpu(c, &range, out);
 }
 
 int holmes_mr_dereg(struct holmes_conn *c, struct holmes_mr *mr)
@@ -845,13 +860,20 @@ static int conn_push(struct holmes_conn *c)
     return rc != 0 ? conn_wire_error(c, rc) : 0;
 }
 
+/* Whether [buf, buf+len) can go through the registration on this connection. */
+static bool covers(const struct holmes_conn *c, const struct holmes_mr *mr, const void *buf,
+                   size_t len)
+{
+    return len == 0 || (mr && mr_covers(mr, buf, len) && (!mr->staged || c->stage));
+}
+
 int holmes_isend(struct holmes_conn *c, const void *buf, size_t len, int tag, struct holmes_mr *mr,
                  struct holmes_request **out)
 {
     int rc;
 
     *out = NULL;
-    if (!c->sending || (len > 0 && (!mr || !mr_covers(mr, buf, len)))) {
+    if (!c->sending || !covers(c, mr, buf, len)) {
         holmes_warn(NET, "conn %llu: send of %zu bytes at %p: %s", (unsigned long long)c->id, len,
                     buf, c->sending ? "not inside its registration" : "this end receives");
         return -EINVAL;
@@ -872,8 +894,9 @@ int holmes_isend(struct holmes_conn *c, const void *buf, size_t len, int tag, st
     return rc;
 }
 
-int holmes_irecv(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
-                 const int *tags, struct holmes_mr *const *mrs, struct holmes_request **out)
+static int post_recv(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
+                     const int *tags, struct holmes_mr *const *mrs, bool polled,
+                     struct holmes_request **out)
 {
     int rc;
 
@@ -881,7 +904,7 @@ int holmes_irecv(struct holmes_conn *c, int n, void *const *bufs, const size_t *
     if (c->sending || n < 1 || n > HOLMES_MAX_GROUP)
         return -EINVAL;
     for (int i = 0; i < n; i++) {
-        if (lens[i] > 0 && (!mrs[i] || !mr_covers(mrs[i], bufs[i], lens[i]))) {
+        if (!covers(c, mrs[i], bufs[i], lens[i])) {
             holmes_warn(NET, "conn %llu: receive of %zu bytes at %p: not inside its registration",
                         (unsigned long long)c->id, lens[i], bufs[i]);
             return -EINVAL;
@@ -890,7 +913,7 @@ int holmes_irecv(struct holmes_conn *c, int n, void *const *bufs, const size_t *
     pthread_mutex_lock(&c->lock);
     rc = conn_drive(c);
     if (rc == 0)
-        rc = request_recv(c, n, bufs, lens, tags, mrs, out);
+        rc = request_recv(c, n, bufs, lens, tags, mrs, polled, out);
     if (rc == 0 && conn_push(c) != 0) {
         request_release(*out);
         *out = NULL;
@@ -898,6 +921,18 @@ int holmes_irecv(struct holmes_conn *c, int n, void *const *bufs, const size_t *
     }
     pthread_mutex_unlock(&c->lock);
     return rc;
+}
+
+int holmes_irecv(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
+                 const int *tags, struct holmes_mr *const *mrs, struct holmes_request **out)
+{
+    return post_recv(c, n, bufs, lens, tags, mrs, false, out);
+}
+
+int holmes_irecv_polled(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
+                        const int *tags, struct holmes_mr *const *mrs, struct holmes_request **out)
+{
+    return post_recv(c, n, bufs, lens, tags, mrs, true, out);
 }
 
 int holmes_iflush(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
@@ -910,7 +945,7 @@ int holmes_iflush(struct holmes_conn *c, int n, void *const *bufs, const size_t 
         return -EINVAL;
     /* A read of the last bytes pushes all before them. */
     for (int i = 0; i < n; i++) {
-        if (lens[i] > 0 && mrs[i] && mrs[i]->kind != MR_HOST)
+        if (lens[i] > 0 && mrs[i] && mrs[i]->kind != MR_HOST && !mrs[i]->staged)
             last = i;
     }
     if (last < 0 || !c->ops->lane_flush || holmes_env_int(HOLMES_ENV_NCCL_GDR_FLUSH_DISABLE))

@@ -92,19 +92,26 @@ static void scribble(struct holmes_conn *c, size_t control_len)
         ((uint8_t *)c->control)[at + i] = (uint8_t)take(1);
 }
 
-/* Writes a slot that fits so far, so that sends get past the first check. */
+/* Writes a slot that fits so far, so that sends get past the first check: for the next message, or
+ * for the next part of the buffer that is being filled. */
 static void plausible_slot(struct holmes_conn *c)
 {
-    uint64_t seq = c->q.next_seq + take(1) % 3;
+    bool part = take(1) % 2;
+    uint64_t seq = (part ? c->q.send.sent + 1 : c->q.next_seq) + take(1) % 3;
     struct proto_cts *slot = &c->send_control->cts[proto_slot(seq)];
+    uint64_t left = take(1) % 4, lines = take(1) % 4;
 
     *slot = (struct proto_cts){.addr = take(4),
-                               .size = take(2),
+                               .size = part ? 128 * (lines * left + 1) : take(2),
                                .tag = 1,
-                               .group_index = (uint8_t)(take(1) % 9),
-                               .group_count = (uint8_t)(take(1) % 10),
+                               .group_index = part ? 0 : (uint8_t)(take(1) % 9),
+                               .group_count = part ? 1 : (uint8_t)(take(1) % 10),
                                .acked = take(1) % 8,
+                               .part_lines = (uint16_t)lines,
+                               .parts_left = (uint32_t)left,
                                .seq = seq};
+    if (take(1) % 16 == 0)
+        slot->parts_left = take(4);
 }
 
 static void run(bool sending, uint8_t *buf, size_t buf_len)

@@ -73,8 +73,10 @@ void holmes_conn_close(struct holmes_conn *c);
 /* Registers [addr, addr+len) of host memory. The same range registered again gives the same
  * handle; each is given back once. len 0 is -EINVAL. */
 int holmes_mr_reg(struct holmes_conn *c, void *addr, size_t len, struct holmes_mr **out);
-/* The same for GPU memory by its address, and by a dma-buf (`offset` of `addr` in it; the descriptor
- * is not needed afterwards). -EOPNOTSUPP where the connection cannot. */
+/* The same for GPU memory by its address, and by a dma-buf (`offset` of `addr` in it; the
+ * descriptor is not needed afterwards). Where the connection's wire cannot reach it, messages pass
+ * through pinned host memory: a CUDA context must be current at the first such registration, and
+ * the buffer is received alone, not in a group. -EOPNOTSUPP where nothing of this works. */
 int holmes_mr_reg_cuda(struct holmes_conn *c, void *addr, size_t len, struct holmes_mr **out);
 int holmes_mr_reg_dmabuf(struct holmes_conn *c, void *addr, size_t len, uint64_t offset, int fd,
                          struct holmes_mr **out);
@@ -93,6 +95,12 @@ int holmes_isend(struct holmes_conn *c, const void *buf, size_t len, int tag, st
  * before the next group is looked at. Arrays are copied. */
 int holmes_irecv(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
                  const int *tags, struct holmes_mr *const *mrs, struct holmes_request **out);
+
+/* The same for a buffer whose reader polls the flags of NCCL's protocols LL and LL128 in it, rather
+ * than wait for holmes_test: no flag appears before the bytes that it vouches for. (In host memory
+ * and over RDMA it never does.) */
+int holmes_irecv_polled(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
+                        const int *tags, struct holmes_mr *const *mrs, struct holmes_request **out);
 
 /* Before a receive into GPU memory is used there: makes the received bytes visible to the GPU. *out
  * is NULL where there is nothing to do. -EAGAIN: call again. `lens` are the received sizes. */
@@ -115,6 +123,7 @@ struct holmes_conn_stats {
     int lanes;
     uint64_t messages, bytes; /* completed payload */
     uint64_t retries;         /* posts that the wire had no room for at first */
+    uint64_t staged_bytes;    /* copied between GPU and pinned host memory on their way */
 };
 void holmes_conn_get_stats(struct holmes_conn *c, struct holmes_conn_stats *out);
 
