@@ -269,17 +269,20 @@ static ncclResult_t isend_v6(void *comm, void *data, int size, int tag, void *mh
     return isend_v10(comm, data, (size_t)size, tag, mhandle, NULL, request);
 }
 
-/* *request may come in as NCCL_NET_OPTIONAL_RECV_COMPLETION. The hint is not taken: a line that the
- * GPU has consumed says nothing about the rest of its message, which a failed lane may owe. */
+/* *request may come in as NCCL_NET_OPTIONAL_RECV_COMPLETION: the GPU polls for flags. That is no
+ * reason to complete early: a line that the GPU has consumed says nothing about the rest of its
+ * message, which a failed lane may owe. */
 static ncclResult_t irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags,
                               void **mhandles, void **phandles, void **request)
 {
+    bool polled = *request == (void *)NCCL_NET_OPTIONAL_RECV_COMPLETION;
     struct holmes_request *r = NULL;
     int rc = -EINVAL;
 
     (void)phandles;
     if (comm && n == 1) /* maxRecvs */
-        rc = holmes_irecv(comm, n, data, sizes, tags, (struct holmes_mr *const *)mhandles, &r);
+        rc = (polled ? holmes_irecv_polled : holmes_irecv)(comm, n, data, sizes, tags,
+                                                           (struct holmes_mr *const *)mhandles, &r);
     *request = rc == 0 ? r : NULL;
     return holmes_net_result(rc);
 }
