@@ -244,6 +244,23 @@ static bool cue(int *counter)
     return *counter > 0 && --*counter == 0;
 }
 
+static void count_post(const struct wire_write *w)
+{
+    const char *end = (const char *)w->buf + w->len;
+
+    plan->posts++;
+    if (w->flags & WIRE_INLINE) {
+        plan->inlines++;
+        plan->inlined += w->len;
+    } else if (w->len > 0) {
+        plan->referenced += w->len;
+        if (!plan->first || w->buf < plan->first)
+            plan->first = w->buf;
+        if (end > (const char *)plan->end)
+            plan->end = end;
+    }
+}
+
 static int fault_lane_post(struct wire_lane *lane, const struct wire_write *w)
 {
     struct wire_write inner = *w;
@@ -270,7 +287,7 @@ static int fault_lane_post(struct wire_lane *lane, const struct wire_write *w)
             op_free(op);
         return rc;
     }
-    plan->posts++;
+    count_post(w);
     if (cue(&plan->drop_lane_post))
         fault_driver_drop(lane);
     return 0;

@@ -27,6 +27,9 @@ struct fault_plan {
 
     /* What came through, for the test to look at. */
     int posts, polls, dropped_lanes, mr_regs;
+    int inlines;                /* of the posts */
+    size_t inlined, referenced; /* bytes copied at the post; bytes sent from where they lay */
+    const void *first, *end;    /* of the memory that those lay in */
 };
 
 /* Puts `plan` in force in front of `under` and returns the table. Both must outlive all objects

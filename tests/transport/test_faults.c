@@ -9,6 +9,7 @@
 #include "fault_driver.h"
 #include "link.h"
 #include "test_nics.h"
+#include "transport/conn.h"
 
 #define BIG (1u << 20)
 
@@ -299,4 +300,65 @@ Test(faults, send_that_the_receiver_has_is_done_although_the_wire_never_says_so)
     cr_assert_eq(len, sizeof from);
     cr_assert_neq(holmes_isend(l.send, from, sizeof from, 1, fm, &send), 0, "the peer is gone");
     link_close(&l);
+}
+
+/* NCCL's own InfiniBand transport posts a clear-to-send one way and a write with immediate the
+ * other. Ours posts no more where one write carries the message, and one small inline write more
+ * where several do; over tcp, where a completion is no delivery, the receiver tells its count
+ * besides. */
+static void costs(size_t len, const char *lanes, int messages)
+{
+    bool rdma = test_nics()->ops->rdma;
+    struct wire_limits limits;
+    int writes, records, expected;
+    uint8_t *from = calloc(1, len + 1), *to = calloc(1, len + 1);
+    struct holmes_mr *fm, *tm;
+    struct holmes_request *s, *r;
+    struct link l;
+
+    cr_assert(from && to);
+    faulty_wire(test_nics()->ops);
+    setenv("HOLMES_LANES", lanes, 1);
+    link_open(&l);
+    limits = l.send->limits;
+    writes = (int)((len + limits.max_write - 1) / limits.max_write);
+    writes = writes > 0 ? writes : 1;
+    records = writes > 1;
+    cr_assert_eq(holmes_mr_reg(l.send, from, len + 1, &fm), 0);
+    cr_assert_eq(holmes_mr_reg(l.recv, to, len + 1, &tm), 0);
+    plan.posts = plan.inlines = 0;
+    plan.inlined = plan.referenced = 0;
+    plan.first = plan.end = NULL;
+    for (int i = 0; i < messages; i++) {
+        r = link_irecv(l.recv, to, len, 1, tm);
+        s = link_isend(l.send, from, len, 1, fm);
+        cr_assert_eq(link_wait_both(s, r), len);
+    }
+    expected = messages * (1 + writes + records);
+    if (rdma)
+        cr_expect_eq(plan.posts, expected, "%zu bytes: %d work requests, not %d", len, plan.posts,
+                     expected);
+    else
+        cr_expect(plan.posts >= expected && plan.posts <= expected + messages,
+                  "%zu bytes: %d writes, not %d and %d counts at most", len, plan.posts, expected,
+                  messages);
+    cr_expect_eq(plan.posts - plan.inlines, messages * writes);
+    cr_expect_leq(plan.inlined, (size_t)plan.inlines * 64, "control only");
+    /* No copy: every byte left from where the caller had it. */
+    cr_expect_eq(plan.referenced, len * (size_t)messages);
+    if (len > 0)
+        cr_expect(plan.first == from && plan.end == from + len);
+    holmes_mr_dereg(l.send, fm);
+    holmes_mr_dereg(l.recv, tm);
+    link_close(&l);
+    free(from);
+    free(to);
+}
+
+Test(faults, message_costs_a_clear_to_send_and_its_writes_and_no_copy)
+{
+    static const size_t sizes[] = {0, 8, 4096, 1u << 20, 40u << 20};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        costs(sizes[i], "1", 3);
 }
