@@ -244,7 +244,12 @@ static void watch_oob(struct holmes_conn *c)
         c->gone_deadline_ns = 1; /* nothing more comes */
         holmes_warn(NET, "conn %llu: peer %s (%s): %s", (unsigned long long)c->id, c->peer_addr,
                     c->peer_host, why);
-    } else if (rc == 0) {
+    } else if (rc == 0 || rc == -EPROTO || rc == -EPROTONOSUPPORT) {
+        if (rc == 0)
+            snprintf(why, sizeof why, "sent frame type %u on a raised connection",
+                     c->oob.in_frame.type);
+        holmes_warn(NET, "conn %llu: peer %s (%s) %s", (unsigned long long)c->id, c->peer_addr,
+                    c->peer_host, why);
         peer_gone(c, -EPROTO, 0);
     } else {
         /* After a time-out of the peer's kernel nothing is on its way. */

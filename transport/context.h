@@ -30,7 +30,8 @@ struct device {
     struct port_counters counted; /* when it was opened */
     _Atomic size_t staged_bytes;  /* pinned for GPU memory of its connections */
     _Atomic uint64_t next_progress_ns;
-    atomic_bool route_warned;
+    atomic_bool route_warned, link_local_warned;
+    int open_error; /* that was told of; under open_lock */
 };
 
 struct holmes_transport {

@@ -509,7 +509,8 @@ static int probe_round(struct holmes_conn *c, uint32_t round, uint16_t mtu)
     return rc != 0 ? rc : -EAGAIN;
 }
 
-/* The round's time begins with the answer: a peer that is busy is not one out of reach. */
+/* The round's time begins with the answer: a peer that is busy is not one out of reach. All pairs
+ * of two fused NICs share HOLMES_PROBE_MS. */
 static int take_probe_answer(struct holmes_conn *c)
 {
     struct handshake *hs = c->handshake;
@@ -523,7 +524,7 @@ static int take_probe_answer(struct holmes_conn *c)
     if (reply.round != hs->sent.round || reply.lane.len > HOLMES_LANE_BLOB_MAX)
         return refuse(c, -EPROTO, "sent an answer that does not fit the probe");
     hs->probe_answered = true;
-    hs->round_deadline_ns = holmes_deadline_ms(ms / PROBE_ROUNDS + 1);
+    hs->round_deadline_ns = holmes_deadline_ms(ms / (uint64_t)(PROBE_ROUNDS * hs->ntries) + 1);
     hs->answer_error = reply.lane.len == 0 ? -EOPNOTSUPP : probe_connect(hs->probe, &reply);
     return 0;
 }
@@ -612,7 +613,7 @@ static int try_pair(struct holmes_conn *c, const struct choose_ports *ports)
         set_reason(hs, pair->reason);
     if (pair->answer != CHOOSE_SHARED)
         return 0;
-    if (pair->link_local)
+    if (pair->link_local && !atomic_exchange(&c->wanted->link_local_warned, true))
         holmes_warn(NET, "conn %llu: %s: link-local GIDs reach no further than one switch",
                     (unsigned long long)c->id, pair->reason);
     hs->rail.mtu = pair->mtu;

@@ -43,24 +43,31 @@ static const struct wire_ops *wire_of(const struct device *d)
     return device_is_rdma(d) ? d->t->rdma : d->t->tcp;
 }
 
+static void explain_open(const struct device *d, const struct wire_ops *ops, int rc)
+{
+    if (rc == -EADDRINUSE && d->t->port_low > 0)
+        holmes_warn(NET, "nic %s: no free port for lanes in HOLMES_PORT_RANGE=%u-%u: widen it",
+                    d->nic.name, d->t->port_low, d->t->port_high);
+    else
+        holmes_warn(NET, "nic %s: cannot open wire %s: %s", d->nic.name, ops->name,
+                    holmes_strerror(rc));
+}
+
 static int physical_open(struct device *d)
 {
     struct holmes_nic nic = nic_as_opened(d);
     const struct wire_ops *ops = wire_of(d);
-    uint16_t low = d->t->port_low;
     int rc;
 
     if (!ops)
         return -ELIBACC;
-    rc = ops->nic_open(&nic, low, d->t->port_high, &d->wn);
-    if (rc == -EADDRINUSE && low > 0)
-        holmes_warn(NET, "nic %s: no free port for lanes in HOLMES_PORT_RANGE=%u-%u: widen it",
-                    d->nic.name, low, d->t->port_high);
-    else if (rc != 0)
-        holmes_warn(NET, "nic %s: cannot open wire %s: %s", d->nic.name, ops->name,
-                    holmes_strerror(rc));
-    if (rc != 0)
+    rc = ops->nic_open(&nic, d->t->port_low, d->t->port_high, &d->wn);
+    if (rc != 0) {
+        if (rc != d->open_error) /* every connection tries again: once is enough to say so */
+            explain_open(d, ops, rc);
+        d->open_error = rc;
         return rc;
+    }
     ops->nic_limits(d->wn, &d->limits);
     if (device_is_rdma(d))
         port_counters_read("/sys", d->nic.rdma.device, d->nic.rdma.port, &d->counted);

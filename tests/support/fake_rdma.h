@@ -7,6 +7,7 @@
 #ifndef HOLMES_FAKE_RDMA_H
 #define HOLMES_FAKE_RDMA_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "transport/driver.h"
@@ -22,7 +23,7 @@ struct fake_rdma_plan {
     bool gpu;                       /* takes dma-bufs */
 
     /* What happened. */
-    int probes, lanes, flushes;
+    atomic_int probes, lanes, flushes;
 };
 
 /* Puts the plan in force and makes this wire the first of the process, with ofi behind it. */

@@ -2,6 +2,7 @@
  * beside tcp. What descriptions alone decide is in tests/unit/test_choose.c. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,6 +201,9 @@ Test(choice, port_that_cannot_be_opened_on_one_side_gets_tcp)
         open_ends(&l, 1, 1);
         link_connect(&l);
         both_say(&l, "tcp", "mlx5_0: Permission denied");
+        connect_again(&l);
+        both_say(&l, "tcp", "mlx5_0: Permission denied");
+        cr_assert_eq(link_log_count("cannot open wire verbs: Permission denied"), 1, "once");
         link_close(&l);
     }
 }
@@ -317,6 +321,35 @@ Test(choice, peer_that_goes_while_it_is_probed_keeps_nobody_waiting)
     link_close(&l);
 }
 
+static int fuse(struct holmes_transport *t, const struct holmes_nic *first, int n)
+{
+    struct holmes_nic nic = *first;
+    int members[] = {0, 1, 2, 3}, dev = -1;
+
+    strcpy(nic.name, "fused");
+    cr_assert_eq(holmes_transport_fuse(t, &nic, members, n, &dev), 0);
+    return dev;
+}
+
+static void connect_devices(struct link *l, int dial, int accept)
+{
+    uint8_t handle[HOLMES_HANDLE_SIZE];
+    uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS);
+    int sent = -EAGAIN, got = -EAGAIN;
+
+    cr_assert_eq(holmes_listen(l->b, l, accept, handle, &l->listen), 0);
+    while (sent == -EAGAIN || got == -EAGAIN) {
+        cr_assert(!holmes_deadline_passed(deadline), "connect %d accept %d", sent, got);
+        if (sent == -EAGAIN)
+            sent = holmes_connect(l->a, l, dial, handle, &l->send);
+        if (got == -EAGAIN)
+            got = holmes_accept(l->listen, &l->recv);
+    }
+    cr_assert(sent == 0 && got == 0, "connect %d accept %d", sent, got);
+    holmes_listen_close(l->listen);
+    l->listen = NULL;
+}
+
 /* A process that is busy elsewhere for longer than a probe may take. */
 Test(choice, peer_that_is_slow_to_answer_is_not_out_of_reach)
 {
@@ -338,6 +371,43 @@ Test(choice, peer_that_is_slow_to_answer_is_not_out_of_reach)
         cr_assert_eq(holmes_accept(l.listen, &c), -EAGAIN);
     cr_assert_eq(link_try_connect(&l, handle), 0);
     both_say(&l, "verbs", "probe passed");
+    link_close(&l);
+}
+
+Test(choice, ports_of_fused_nics_share_the_probes_time)
+{
+    struct link l;
+    uint64_t start;
+
+    two_rdma_nodes();
+    setenv("HOLMES_PROBE_MS", "800", 1);
+    plan.deaf = true;
+    for (int i = 0; i < 4; i++) /* subnets of their own */
+        from[i].rdma.gids[0].bytes[14] = to[i].rdma.gids[0].bytes[14] = (uint8_t)i;
+    open_ends(&l, 4, 4);
+    start = holmes_now_ns();
+    connect_devices(&l, fuse(l.a, from, 4), fuse(l.b, to, 4));
+    cr_assert_lt(holmes_now_ns() - start, 2000000000ull);
+    both_say(&l, "tcp", "no RDMA path");
+    cr_assert_eq(plan.probes, 16, "two rounds of four pairs on two ends, not %d", plan.probes);
+    link_close(&l);
+}
+
+Test(choice, link_local_gids_are_warned_of_once)
+{
+    struct link l;
+
+    two_rdma_nodes();
+    for (struct holmes_nic *n = from; n; n = n == from ? to : NULL) {
+        memset(n->rdma.gids[0].bytes, 0, 15);
+        n->rdma.gids[0].bytes[0] = 0xfe;
+        n->rdma.gids[0].bytes[1] = 0x80;
+    }
+    open_ends(&l, 1, 1);
+    link_connect(&l);
+    both_say(&l, "verbs", "RoCE v2 link-local fe80::1, fe80::2: probe passed");
+    connect_again(&l);
+    cr_assert_eq(link_log_count("link-local GIDs reach no further"), 1);
     link_close(&l);
 }
 
@@ -410,35 +480,6 @@ Test(choice, crowd_of_connections_shares_one_probe)
     }
     l.send = l.recv = NULL;
     link_close(&l);
-}
-
-static int fuse(struct holmes_transport *t, const struct holmes_nic *first, int n)
-{
-    struct holmes_nic nic = *first;
-    int members[] = {0, 1, 2, 3}, dev = -1;
-
-    strcpy(nic.name, "fused");
-    cr_assert_eq(holmes_transport_fuse(t, &nic, members, n, &dev), 0);
-    return dev;
-}
-
-static void connect_devices(struct link *l, int dial, int accept)
-{
-    uint8_t handle[HOLMES_HANDLE_SIZE];
-    uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS);
-    int sent = -EAGAIN, got = -EAGAIN;
-
-    cr_assert_eq(holmes_listen(l->b, l, accept, handle, &l->listen), 0);
-    while (sent == -EAGAIN || got == -EAGAIN) {
-        cr_assert(!holmes_deadline_passed(deadline), "connect %d accept %d", sent, got);
-        if (sent == -EAGAIN)
-            sent = holmes_connect(l->a, l, dial, handle, &l->send);
-        if (got == -EAGAIN)
-            got = holmes_accept(l->listen, &l->recv);
-    }
-    cr_assert(sent == 0 && got == 0, "connect %d accept %d", sent, got);
-    holmes_listen_close(l->listen);
-    l->listen = NULL;
 }
 
 Test(choice, fused_nic_uses_all_its_ports_and_meets_any_other)
@@ -519,6 +560,78 @@ Test(choice, port_that_opens_after_its_fused_nic_stays_out_of_it)
     holmes_conn_get_stats(l.send, &stats);
     cr_assert_eq(stats.lanes, 1);
     moves_a_megabyte(&l);
+    link_close(&l);
+}
+
+enum { THREADS = 4, CYCLES = 12 };
+
+struct thread {
+    pthread_t id;
+    struct link l;
+    int dial, accept;
+    int rc;
+};
+
+/* Criterion's assertions are for the main thread: what goes wrong is in `rc`. */
+static void *connects_and_closes(void *arg)
+{
+    struct thread *t = arg;
+    uint8_t handle[HOLMES_HANDLE_SIZE];
+    uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS);
+
+    for (int i = 0; t->rc == 0 && i < CYCLES; i++) {
+        int dial = i & 1 ? t->dial : 1, accept = i & 2 ? t->accept : 1;
+        int sent = -EAGAIN, got = -EAGAIN;
+
+        t->rc = holmes_listen(t->l.b, t, accept, handle, &t->l.listen);
+        while (t->rc == 0 && (sent == -EAGAIN || got == -EAGAIN)) {
+            if (sent == -EAGAIN)
+                sent = holmes_connect(t->l.a, t, dial, handle, &t->l.send);
+            if (got == -EAGAIN)
+                got = holmes_accept(t->l.listen, &t->l.recv);
+            if (holmes_deadline_passed(deadline))
+                t->rc = -ETIME;
+        }
+        if (t->rc == 0)
+            t->rc = sent != 0 ? sent : got;
+        holmes_conn_close(t->l.send);
+        holmes_conn_close(t->l.recv);
+        holmes_listen_close(t->l.listen);
+        t->l.send = t->l.recv = NULL;
+        t->l.listen = NULL;
+    }
+    return NULL;
+}
+
+/* Threads of several communicators open devices, probe, connect and close while another one fuses:
+ * mostly for the thread sanitizer. */
+Test(choice, threads_connect_while_others_open_and_fuse)
+{
+    static struct thread threads[THREADS];
+    struct link l;
+    int dial, accept, members[] = {0, 1}, dev;
+
+    two_rdma_nodes();
+    from[0].rdma.gids[0].bytes[14] = to[0].rdma.gids[0].bytes[14] = 1;
+    strcpy(from[2].rdma.device, "stuck");
+    plan.broken = "stuck";
+    open_ends(&l, 3, 3);
+    dial = fuse(l.a, from, 3);
+    accept = fuse(l.b, to, 3);
+    for (int i = 0; i < THREADS; i++) {
+        threads[i].l = l;
+        threads[i].dial = dial;
+        threads[i].accept = accept;
+        cr_assert_eq(pthread_create(&threads[i].id, NULL, connects_and_closes, &threads[i]), 0);
+    }
+    for (int i = 0; i < 16; i++) {
+        cr_assert_eq(holmes_transport_fuse(l.b, &to[0], members, 2, &dev), 0);
+        cr_assert_eq(holmes_transport_memory(l.b, dev), HOLMES_MEMORY_HOST);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i].id, NULL);
+        cr_assert_eq(threads[i].rc, 0, "%s", strerror(-threads[i].rc));
+    }
     link_close(&l);
 }
 

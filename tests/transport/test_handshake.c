@@ -17,6 +17,7 @@
 #include "fake_rdma.h"
 #include "link.h"
 #include "test_nics.h"
+#include "transport/conn.h"
 
 /* The end under test. */
 struct end {
@@ -862,6 +863,35 @@ Test(handshake, lane_that_is_junk_fails_the_connection)
             send_frame(fd, PROTO_VERDICT, &v);
         }
         refused(&e, fd, "failed in state lanes");
+    }
+}
+
+/* Words on the socket of a raised connection: the true peer's own end says them here. */
+Test(handshake, frame_on_a_raised_connection_fails_it_with_its_reason)
+{
+    static const struct {
+        uint16_t version, type;
+        const char *log;
+    } cases[] = {
+        {PROTO_VERSION, PROTO_UP, "sent frame type 7 on a raised connection"},
+        {PROTO_VERSION, 99, "sent a frame of type 99"},
+        {PROTO_VERSION + 1, PROTO_UP, "speaks protocol version"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct link l;
+        struct holmes_request *r;
+        uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS);
+        int rc;
+
+        link_open(&l);
+        link_capture_log();
+        fake_peer_frame(l.recv->oob.fd, cases[i].version, cases[i].type, 0, NULL, 0);
+        while ((rc = holmes_isend(l.send, NULL, 0, 1, NULL, &r)) == -EAGAIN)
+            cr_assert(!holmes_deadline_passed(deadline));
+        cr_assert_eq(rc, -EPROTO, "%s", strerror(-rc));
+        cr_assert_eq(link_log_count(cases[i].log), 1, "not one \"%s\"", cases[i].log);
+        link_close(&l);
     }
 }
 
