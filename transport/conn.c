@@ -86,6 +86,7 @@ int conn_create_sender(struct device *dev, const void *owner, const struct proto
 
     if (!c)
         return -ENOMEM;
+    c->listen_id = proto_listen_id(handle->token);
     rc = handshake_create(c, NULL);
     if (rc == 0)
         rc = dialer_create(dev, handle, &c->dialer);

@@ -33,6 +33,7 @@ struct holmes_conn {
     struct holmes_transport *t;
     const void *owner;
     uint64_t id;
+    uint64_t listen_id; /* connecting end: of the peer's listen */
     bool sending;
     bool taken; /* handed to the caller, who closes it; under the transport's lock */
 

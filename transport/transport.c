@@ -642,21 +642,25 @@ void holmes_listen_close(struct holmes_listen *l)
 /* ---- connect and accept ---- */
 
 /* What our own connect keeps in the handle between calls: foreign until it names a connection of
- * this transport. */
+ * this transport, of the same owner and NIC, to the handle's listen. */
 struct connect_state {
     uint64_t id;
     uint64_t reserved;
 };
 _Static_assert(sizeof(struct connect_state) == sizeof(((struct proto_handle *)0)->state), "fits");
 
-static struct holmes_conn *connecting(struct holmes_transport *t, uint64_t id)
+static struct holmes_conn *connecting(const struct device *dev, const void *owner,
+                                      const struct proto_handle *h, uint64_t id)
 {
+    uint64_t listen_id = proto_listen_id(h->token);
+    struct holmes_transport *t = dev->t;
     struct holmes_conn *found = NULL;
 
     pthread_mutex_lock(&t->lock);
     holmes_list_each(c, tmp, &t->conns, struct holmes_conn, link)
     {
-        if (c->id == id && c->sending && !c->taken)
+        if (c->id == id && c->sending && !c->taken && c->listen_id == listen_id &&
+            c->owner == owner && c->wanted == dev)
             found = c;
     }
     pthread_mutex_unlock(&t->lock);
@@ -685,7 +689,7 @@ int holmes_connect(struct holmes_transport *t, const void *owner, int nic, void 
     memcpy(&h, handle, sizeof h);
     memcpy(&state, h.state, sizeof state);
     if (state.id != 0)
-        c = connecting(t, state.id);
+        c = connecting(t->devices[nic], owner, &h, state.id);
     if (!c) {
         rc = proto_handle_check(&h, why, sizeof why);
         if (rc != 0) {

@@ -895,6 +895,30 @@ Test(handshake, frame_on_a_raised_connection_fails_it_with_its_reason)
     }
 }
 
+/* A handle comes from the peer, its scratch bytes too: they cannot name another connection. */
+Test(handshake, scratch_bytes_of_another_connection_do_not_give_it_away)
+{
+    struct end e = {.t = NULL};
+    struct proto_handle handles[2];
+    struct holmes_listen *other;
+    struct holmes_conn *c;
+    int owner;
+
+    world_open();
+    accepting_open(&e);
+    memcpy(&handles[0], e.handle, sizeof e.handle);
+    cr_assert_eq(holmes_listen(e.t, &e, 0, &handles[1], &other), 0);
+    cr_assert_eq(holmes_connect(e.t, &owner, 0, &handles[0], &c), -EAGAIN);
+    memcpy(handles[1].state, handles[0].state, sizeof handles[1].state);
+    cr_assert_eq(holmes_connect(e.t, &owner, 0, &handles[1], &c), -EAGAIN);
+    cr_assert_neq(memcmp(handles[1].state, handles[0].state, sizeof handles[1].state), 0);
+    handles[1] = handles[0];
+    cr_assert_eq(holmes_connect(e.t, &e, 0, &handles[1], &c), -EAGAIN, "another owner");
+    cr_assert_neq(memcmp(handles[1].state, handles[0].state, sizeof handles[1].state), 0);
+    holmes_listen_close(other);
+    end_close(&e);
+}
+
 Test(handshake, offer_that_is_none_is_turned_away_as_a_stranger)
 {
     struct end e = {.t = NULL};
