@@ -454,35 +454,82 @@ Test(verbs_device, dmabuf_question_is_answered)
 
 /* ---- raising ---- */
 
-/* An address of the peer's network that nobody has: the kernel asks for it in vain. */
-Test(verbs_device, peer_whose_address_does_not_resolve_is_given_up_after_the_tries)
+/* Two ends, of which the first is told an address of the second's network that nobody has: the
+ * kernel asks for it in vain. */
+static void make_unreachable(struct wire_pair *p, struct half *mine, struct half *theirs)
 {
-    struct wire_pair p;
-    struct half mine, theirs;
     struct verbs_end end;
     int rc;
 
     setenv("NCCL_IB_MQP_RETRY_CNT", "2", 1);
     setenv("NCCL_IB_MQP_RETRY_SLEEP_MSEC", "20", 1);
     setenv("NCCL_IB_MQP_RETRY_ALL", "1", 1);
-    pair_open(&p, wire, 0);
-    mine = half_make(&p.from, WIRE_CONNECT);
-    theirs = half_make(&p.to, WIRE_ACCEPT);
-    cr_assert_eq(holmes_verbs_blob_decode(theirs.blob, theirs.len, &end), 0);
+    pair_open(p, wire, 0);
+    *mine = half_make(&p->from, WIRE_CONNECT);
+    *theirs = half_make(&p->to, WIRE_ACCEPT);
+    cr_assert_eq(holmes_verbs_blob_decode(theirs->blob, theirs->len, &end), 0);
     end.gid.raw[15] = 250;
-    holmes_verbs_blob_encode(&end, theirs.blob);
-    holmes_log_set_sink(keep_log, NULL, HOLMES_LOG_WARN);
-    rc = wire->lane_connect(mine.lane, theirs.blob, theirs.len);
+    holmes_verbs_blob_encode(&end, theirs->blob);
+    rc = wire->lane_connect(mine->lane, theirs->blob, theirs->len);
     cr_assert_eq(rc, 0, "%s instead of another try", strerror(-rc));
-    cr_assert_eq(wire->lane_poll(mine.lane), -EAGAIN);
+    cr_assert_eq(wire->lane_poll(mine->lane), -EAGAIN);
+}
+
+static void close_unreachable(struct wire_pair *p, struct half *mine, struct half *theirs)
+{
+    wire->lane_close(mine->lane);
+    wire->lane_close(theirs->lane);
+    pair_close(p);
+}
+
+Test(verbs_device, peer_whose_address_does_not_resolve_is_given_up_after_the_tries)
+{
+    struct wire_pair p;
+    struct half mine, theirs;
+    int rc;
+
+    holmes_log_set_sink(keep_log, NULL, HOLMES_LOG_WARN);
+    make_unreachable(&p, &mine, &theirs);
     rc = lane_wait(&p.from, &p.to, mine.lane, PAIR_TIMEOUT_MS);
     cr_assert(rc < 0 && rc != -EAGAIN, "%d", rc);
+    cr_assert_eq(wire->lane_poll(mine.lane), rc);
     cr_assert_eq(mine.lane->retries, 2);
     holmes_log_set_sink(NULL, NULL, HOLMES_LOG_WARN);
     cr_assert(log_has("no way to ::ffff:10."), "%s", logged);
+    close_unreachable(&p, &mine, &theirs);
+}
+
+static atomic_bool progress_stop;
+
+static void *progress_main(void *wn)
+{
+    while (!atomic_load(&progress_stop))
+        wire->nic_progress(wn);
+    return NULL;
+}
+
+/* The other thread is inside the kernel with the lane. */
+Test(verbs_device, lane_may_be_closed_while_another_thread_raises_it)
+{
+    uint64_t deadline = holmes_deadline_ms(PAIR_TIMEOUT_MS);
+    struct wire_pair p;
+    struct half mine, theirs;
+    pthread_t thread;
+    bool raising = false;
+
+    make_unreachable(&p, &mine, &theirs);
+    cr_assert_eq(pthread_create(&thread, NULL, progress_main, p.from.wn), 0);
+    while (!raising && !holmes_deadline_passed(deadline)) {
+        pthread_mutex_lock(&p.from.wn->lock);
+        raising = mine.lane->raising;
+        pthread_mutex_unlock(&p.from.wn->lock);
+    }
+    cr_assert(raising, "it was never tried again");
     wire->lane_close(mine.lane);
-    wire->lane_close(theirs.lane);
-    pair_close(&p);
+    atomic_store(&progress_stop, true);
+    pthread_join(thread, NULL);
+    cr_assert_eq(atomic_load(&p.from.wn->nretrying), 0);
+    close_unreachable(&p, &(struct half){0}, &theirs);
 }
 
 Test(verbs_device, lane_is_connected_once)

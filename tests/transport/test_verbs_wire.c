@@ -178,6 +178,10 @@ Test(verbs_path, infiniband_of_one_subnet_goes_by_lid)
 
     cr_assert_eq(attr.ah_attr.is_global, 0);
     cr_assert_eq(attr.ah_attr.dlid, 9);
+    own.needs_grh = true;
+    attr = path(&own, &peer);
+    expect_global(&attr.ah_attr, &peer);
+    cr_assert_eq(attr.ah_attr.dlid, 9);
     /* The FLID in the prefix names a port, not another subnet. */
     own = infiniband_end(5, "fec0:0:11:1::1");
     peer = infiniband_end(9, "fec0:0:22:1::2");

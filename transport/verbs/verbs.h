@@ -99,6 +99,7 @@ struct verbs_end {
     uint32_t qpn, psn;  /* 24 bits each */
     uint16_t lid;       /* InfiniBand only */
     union ibv_gid gid;
+    bool needs_grh; /* not told: this port sends nothing without a global header */
 };
 size_t holmes_verbs_blob_encode(const struct verbs_end *e, uint8_t out[VERBS_BLOB_LEN]);
 /* 0 or -EPROTO; every byte is checked. */
@@ -139,6 +140,7 @@ struct wire_nic {
     atomic_int fatal; /* negative errno once the device is lost */
 
     pthread_mutex_t lock;
+    pthread_cond_t raised;    /* some lane's `raising` ended */
     struct holmes_list lanes; /* wire_lane.node */
     atomic_int nretrying;     /* lanes whose raising is to be tried again */
     struct wire_mr flush_mr;  /* where flushes read to; priv NULL until one is asked for */
@@ -180,6 +182,7 @@ struct wire_lane {
     uint8_t gid_index, sl, tc;
     bool probe, adaptive;
     atomic_int status;    /* -EAGAIN rising, 0 up, else the first error */
+    bool raising;         /* the kernel is at work for it, without the lock */
     uint64_t retry_at_ns; /* raising is tried again then; 0: it is not */
     int retries;
     unsigned rq_taken; /* receives used up and not posted again */

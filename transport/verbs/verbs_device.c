@@ -150,6 +150,7 @@ int holmes_verbs_nic_open(const struct holmes_nic *nic, uint16_t listen_port,
     wn->stop_fd = -1;
     holmes_list_init(&wn->lanes);
     pthread_mutex_init(&wn->lock, NULL);
+    pthread_cond_init(&wn->raised, NULL);
     holmes_verbs_options_read(&wn->opts);
     nic_take_access(wn);
     rc = nic_open_objects(wn);
@@ -181,6 +182,7 @@ void holmes_verbs_nic_close(struct wire_nic *wn)
         oob_fork_guard_remove(wn->ctx->async_fd);
         warn_unless_zero(wn, holmes_verbs.close_device(wn->ctx), "device");
     }
+    pthread_cond_destroy(&wn->raised);
     pthread_mutex_destroy(&wn->lock);
     free(wn);
 }

@@ -155,6 +155,7 @@ static int lane_locate(struct wire_lane *lane, unsigned mtu_bytes)
     if (rc != 0)
         return rc;
     own->link_layer = port.link_layer;
+    own->needs_grh = port.flags & IBV_QPF_GRH_REQUIRED;
     own->lid = port.link_layer == IBV_LINK_LAYER_INFINIBAND ? port.lid : 0;
     own->mtu = (uint8_t)port.active_mtu;
     if (mtu != 0 && mtu < own->mtu)
@@ -285,16 +286,22 @@ static void lane_say_failed(const struct wire_lane *lane, int error)
                 holmes_verbs_end_text(&lane->peer, peer), holmes_strerror(error));
 }
 
-/* One try; wn->lock held. */
+/* One try. wn->lock is held, but not while the kernel resolves the peer's address. */
 static int lane_raise(struct wire_lane *lane)
 {
     struct wire_nic *wn = lane->wn;
-    int rising = -EAGAIN, rc = qp_raise(lane, lane->qp, &lane->own, &lane->peer);
+    int rising = -EAGAIN, rc;
 
     if (lane->retry_at_ns != 0) {
         lane->retry_at_ns = 0;
         atomic_fetch_sub(&wn->nretrying, 1);
     }
+    lane->raising = true;
+    pthread_mutex_unlock(&wn->lock);
+    rc = qp_raise(lane, lane->qp, &lane->own, &lane->peer);
+    pthread_mutex_lock(&wn->lock);
+    lane->raising = false;
+    pthread_cond_broadcast(&wn->raised);
     if (rc == 0) {
         atomic_compare_exchange_strong(&lane->status, &rising, 0);
         return 0;
@@ -339,8 +346,10 @@ void holmes_verbs_nic_progress(struct wire_nic *wn)
     now = holmes_now_ns();
     holmes_list_each(lane, tmp, &wn->lanes, struct wire_lane, node)
     {
-        if (lane->retry_at_ns != 0 && now >= lane->retry_at_ns)
+        if (lane->retry_at_ns != 0 && now >= lane->retry_at_ns) {
             lane_raise(lane);
+            break; /* others may have closed their lanes meanwhile */
+        }
     }
     pthread_mutex_unlock(&wn->lock);
 }
@@ -358,6 +367,8 @@ void holmes_verbs_lane_close(struct wire_lane *lane)
         return;
     wn = lane->wn;
     pthread_mutex_lock(&wn->lock);
+    while (lane->raising) /* by another thread's nic_progress; the kernel takes a second at most */
+        pthread_cond_wait(&wn->raised, &wn->lock);
     holmes_list_remove(&lane->node);
     if (lane->retry_at_ns != 0)
         atomic_fetch_sub(&wn->nretrying, 1);

@@ -110,7 +110,7 @@ int holmes_verbs_path(const struct verbs_end *own, const struct verbs_end *peer,
         return -EPROTO;
     out->path_mtu = (enum ibv_mtu)(own->mtu < peer->mtu ? own->mtu : peer->mtu);
     *ah = (struct ibv_ah_attr){.port_num = port, .sl = sl};
-    ah->is_global = !infiniband || !same_subnet(&own->gid, &peer->gid);
+    ah->is_global = !infiniband || own->needs_grh || !same_subnet(&own->gid, &peer->gid);
     if (infiniband)
         ah->dlid = ah->is_global && gid_flid(&peer->gid) ? gid_flid(&peer->gid) : peer->lid;
     if (ah->is_global)
