@@ -38,6 +38,7 @@ struct stream {
 };
 
 struct event {
+    struct holmes_list node;
     uint64_t recorded, reached;
     bool failed;
 };
@@ -49,7 +50,7 @@ static struct {
     bool stopping, busy, no_alloc, held;
     unsigned seed, max_delay_us, allowed, fail_in;
     struct region regions[REGIONS];
-    struct holmes_list streams;
+    struct holmes_list streams, events;
     struct op *running;
     struct stream *running_in;
     struct fake_cuda_counts counts;
@@ -208,15 +209,19 @@ static void put(char *dst, const char *src, size_t len)
         __atomic_store_n(&dst[i], src[i], __ATOMIC_RELEASE);
 }
 
+/* Long rows are nothing that anybody polls: they go fast. */
 static void copy_row(char *dst, const char *src, size_t len, bool backwards)
 {
     static unsigned written; /* by the engine's thread */
-    size_t units = (len + 3) / 4;
+    size_t unit = len > 128 * 1024 ? 8192 : 4, units = (len + unit - 1) / unit;
 
     for (size_t i = 0; i < units; i++) {
-        size_t at = (backwards ? units - 1 - i : i) * 4;
+        size_t at = (backwards ? units - 1 - i : i) * unit, left = len - at;
 
-        put(dst + at, src + at, len - at < 4 ? len - at : 4);
+        if (unit > 4)
+            memcpy(dst + at, src + at, left < unit ? left : unit);
+        else
+            put(dst + at, src + at, left < 4 ? left : 4);
         if (written++ % 997 == 0) /* whoever polls has a look at what is half there */
             sched_yield();
     }
@@ -421,11 +426,15 @@ static int fake_stream_destroy(void *stream)
 
 static int fake_event_create(void **out, unsigned flags)
 {
+    struct event *e = calloc(1, sizeof *e);
+
     need_allocation("an event made in the data path");
     if (flags != CUDA_EVENT_NO_TIMING)
         misuse("an event that takes the time");
-    *out = calloc(1, sizeof(struct event));
+    *out = e;
+    holmes_list_init(&e->node);
     lock();
+    holmes_list_append(&gpu.events, &e->node);
     gpu.counts.events++;
     unlock();
     return 0;
@@ -439,6 +448,7 @@ static int fake_event_destroy(void *event)
     lock();
     if (e->reached != e->recorded)
         misuse("an event destroyed that is still to come");
+    holmes_list_remove(&e->node);
     gpu.counts.events--;
     unlock();
     free(e);
@@ -565,6 +575,7 @@ static const struct cuda_api api = {
 void fake_cuda_start(unsigned seed, unsigned max_delay_us)
 {
     holmes_list_init(&gpu.streams);
+    holmes_list_init(&gpu.events);
     gpu.seed = seed;
     gpu.max_delay_us = max_delay_us;
     gpu.stopping = false;
@@ -576,17 +587,47 @@ void fake_cuda_start(unsigned seed, unsigned max_delay_us)
     holmes_cuda_override(&api);
 }
 
-void fake_cuda_stop(void)
+static void engine_stop(void)
 {
     lock();
-    if (gpu.counts.pinned > 0 || gpu.counts.streams > 0 || gpu.counts.events > 0)
-        misuse("pinned memory, streams or events are left");
     gpu.stopping = true;
     pthread_cond_broadcast(&gpu.changed);
     unlock();
     pthread_join(gpu.thread, NULL);
     holmes_cuda_override(NULL);
     fake_cuda_set_context(false);
+}
+
+void fake_cuda_stop(void)
+{
+    lock();
+    if (gpu.counts.pinned > 0 || gpu.counts.streams > 0 || gpu.counts.events > 0)
+        misuse("pinned memory, streams or events are left");
+    unlock();
+    engine_stop();
+}
+
+void fake_cuda_discard(void)
+{
+    fake_cuda_release_all();
+    engine_stop();
+    holmes_list_each(s, tmp, &gpu.streams, struct stream, node)
+    {
+        holmes_list_each(op, tmp2, &s->ops, struct op, node) free(op);
+        free(s);
+    }
+    holmes_list_each(e, tmp3, &gpu.events, struct event, node) free(e);
+    for (int i = 0; i < REGIONS; i++) {
+        struct region *r = &gpu.regions[i];
+
+        if (r->addr && r->device)
+            munmap(r->bytes, r->len);
+        if (r->addr && r->device)
+            munmap(r->addr, r->len);
+        else
+            free(r->addr);
+        r->addr = NULL;
+    }
 }
 
 void fake_cuda_set_context(bool is_current)

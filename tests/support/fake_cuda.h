@@ -15,6 +15,8 @@
 void fake_cuda_start(unsigned seed, unsigned max_delay_us);
 /* Ends it; aborts when pinned memory, streams, events or copies are left. */
 void fake_cuda_stop(void);
+/* Ends it and frees what a test left on purpose. */
+void fake_cuda_discard(void);
 
 /* Device memory, and the same bytes as the test may read and write them. */
 void *fake_cuda_malloc(size_t len);

@@ -828,7 +828,8 @@ Test(stage, copy_that_never_ends_is_given_up)
     link_close(&l);
     cr_assert_eq(link_log_count("a copy of the GPU did not end within 2 s"), 1);
     cr_assert_gt(fake_cuda_counts().pinned, 0, "pinned memory was freed under a copy");
-    fake_cuda_release_all();
+    free(from.addr);
+    fake_cuda_discard();
 }
 
 Test(stage, failing_copy_fails_the_connection_on_both_ends)
@@ -865,7 +866,7 @@ Test(stage, failing_copy_fails_the_connection_on_both_ends)
 
 static struct fault_plan plan;
 
-static void faulty_exchange(const struct fault_plan *p, int expected)
+static int faulty_exchange(const struct fault_plan *p)
 {
     static const struct wire_ops *wires[2];
     struct exchange x;
@@ -880,25 +881,28 @@ static void faulty_exchange(const struct fault_plan *p, int expected)
     x = exchange_make(&l, 60, 4);
     plan = *p;
     rc = exchange_run(&l, &x);
-    cr_assert_eq(rc, expected, "%s", strerror(-rc));
     exchange_free(&x);
     link_close(&l);
     fake_cuda_stop();
+    return rc;
 }
 
 Test(stage, wire_without_room_only_delays)
 {
-    faulty_exchange(&(struct fault_plan){.eagain_posts = 500}, 0);
+    cr_assert_eq(faulty_exchange(&(struct fault_plan){.eagain_posts = 500}), 0);
 }
 
 Test(stage, late_completions_only_delay)
 {
-    faulty_exchange(&(struct fault_plan){.delay_polls = 7}, 0);
+    cr_assert_eq(faulty_exchange(&(struct fault_plan){.delay_polls = 7}), 0);
 }
 
+/* One end sees its lane end, the other may hear of it first. */
 Test(stage, dropped_lane_ends_the_exchange)
 {
-    faulty_exchange(&(struct fault_plan){.drop_lane_post = 150}, -ECONNRESET);
+    int rc = faulty_exchange(&(struct fault_plan){.drop_lane_post = 150});
+
+    cr_assert(rc == -ECONNRESET || rc == -ECONNABORTED, "%s", strerror(-rc));
 }
 
 /* ---- counters ---- */
