@@ -196,7 +196,7 @@ Test(choice, port_that_cannot_be_opened_on_one_side_gets_tcp)
         struct link l;
 
         two_rdma_nodes();
-        strcpy(side == 0 ? from[0].rdma.device : to[0].rdma.device, "stuck");
+        strcpy((side == 0 ? &from[0] : &to[0])->rdma.device, "stuck");
         plan.broken = "stuck";
         open_ends(&l, 1, 1);
         link_connect(&l);

@@ -103,7 +103,7 @@ static int end_of(struct end *e)
 
 /* ---- the script's first words ---- */
 
-static struct proto_offer offer_of(const struct holmes_nic *nic, const char *fabric)
+static struct proto_offer offer_of(const struct holmes_nic *nic)
 {
     struct proto_offer o = {.tcp_lanes = 1, .qps = 1, .host = "script", .no_rdma = "a script"};
 
@@ -111,8 +111,7 @@ static struct proto_offer offer_of(const struct holmes_nic *nic, const char *fab
     if (!nic)
         return o;
     o.nports = 1;
-    strcpy(o.ports[0].name, nic->name);
-    strcpy(o.ports[0].fabric, fabric);
+    snprintf(o.ports[0].name, sizeof o.ports[0].name, "%.31s", nic->name);
     o.ports[0].port = 1;
     o.ports[0].link_layer = nic->rdma.link_layer;
     o.ports[0].ngids = 1;
@@ -143,7 +142,7 @@ static int script_dials(struct end *e, struct proto_offer *offer)
 /* Lets the end under test dial a fresh handle, and proves itself. */
 static int script_accepts(struct end *e, struct proto_offer *offer)
 {
-    struct sockaddr_in at;
+    struct sockaddr_in at = {0};
     socklen_t len = sizeof at;
     struct proto_handle h = {.token = "script's token"};
     struct proto_hello hello;
@@ -254,12 +253,12 @@ static struct proto_info good_info(bool accepts, uint16_t port)
 
 static struct proto_verdict good_verdict(const struct end *e, const char *wire)
 {
-    struct sockaddr_in at;
+    struct sockaddr_in at = {0};
     socklen_t len = sizeof at;
     struct proto_verdict v = {.reason = "the script says so", .host = "script", .nic = "mlx5_0"};
 
     cr_assert_eq(getsockname(e->lanes, (struct sockaddr *)&at, &len), 0);
-    strcpy(v.wire, wire);
+    snprintf(v.wire, sizeof v.wire, "%s", wire);
     v.nrails = 1;
     v.rdma = strcmp(wire, "verbs") == 0;
     v.rails[0].dial_gid = ports[0].rdma.gids[0].index;
@@ -290,7 +289,7 @@ static const char *const state_names[] = {"probing", "info", "rising", "verdict"
 static int reach(struct end *e, enum state state)
 {
     struct holmes_nic nic = fake_rdma_nic("mlx5_7", "127.0.0.9"); /* no true peer's */
-    struct proto_offer offer = offer_of(state == PROBING ? &nic : NULL, "");
+    struct proto_offer offer = offer_of(state == PROBING ? &nic : NULL);
     struct proto_probe probe;
     struct proto_verdict verdict;
     struct proto_info info = good_info(false, 0);
@@ -716,7 +715,7 @@ Test(handshake, peer_that_never_answers_its_probe_keeps_no_other_waiting_for_lon
     setenv("HOLMES_PROBE_MS", "100", 1);
     world_open();
     accepting_open(&e);
-    offer = offer_of(&nic, "");
+    offer = offer_of(&nic);
     fd = script_dials(&e, &offer);
     read_frame(&e, fd, PROTO_PROBE, &probe, sizeof probe);
     l.a = transport_open(&nic, "127.0.0.1");
@@ -922,7 +921,7 @@ Test(handshake, scratch_bytes_of_another_connection_do_not_give_it_away)
 Test(handshake, offer_that_is_none_is_turned_away_as_a_stranger)
 {
     struct end e = {.t = NULL};
-    struct proto_offer offer = offer_of(NULL, "");
+    struct proto_offer offer = offer_of(NULL);
     uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS);
     int fd;
 
