@@ -42,7 +42,7 @@ network_up() {
     ip addr add "$(cable_address "$host")/24" dev eth0 &&
         ip link set eth0 mtu 4200 up &&
         ip addr add "$(plain_address "$host")/24" dev eth1 &&
-        ip link set eth1 up &&
+        ip link set eth1 mtu 9000 up &&
         roce_add rxe0 eth0 || return 1
     for other in $hosts; do
         await 60 answers "$(plain_address "$other")" || return 1
