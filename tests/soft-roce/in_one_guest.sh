@@ -4,7 +4,7 @@
 #   sh in_one_guest.sh TOP BUILD SHARE
 # A line of SHARE/plan: name of the cable, test program, what netem does to the cable.
 top=$1 build=$2 share=$3
-. "$top/tests/soft-roce/inside.sh"
+. "$(dirname "$0")/inside.sh"
 
 # Whether the rig itself carries RDMA, seen without Holmes.
 pingpong() {
@@ -23,7 +23,7 @@ change_cable() { # change_cable NAME NETEM...
     if roce_cable $@ && pingpong; then
         echo "ok - the cable carries RDMA without Holmes"
     else
-        cat "$share/pingpong" >&2
+        cp "$share/pingpong" "$share/$cable/cable.log"
         echo "not ok - the cable carries RDMA without Holmes"
     fi >"$share/$cable/cable.tap"
 }

@@ -4,9 +4,9 @@
 #   test_one_guest.sh BUILD WIRE-TESTS MESSAGE-TESTS PLUGIN-TESTS    lists of programs below tests/
 # What the guests and the programs said stays in BUILD/soft-roce.
 . "$(dirname "$0")/../scripts/tap.sh"
+. "$(dirname "$0")/outside.sh"
 build=$1 wire_tests=$2 message_tests=$3 plugin_tests=$4
 logs=$build/soft-roce
-here=$top/tests/soft-roce
 
 # over GUEST CABLE PROGRAMS NETEM...: more work for a guest.
 over() {
@@ -37,27 +37,12 @@ collect() { # collect GUEST
     for tap in "$logs/$1"/*/*.tap; do
         [ -e "$tap" ] || continue
         folder=$(dirname "$tap")
-        cable=$(basename "$folder" | tr _ ' ')
-        sed -E "s/^((not )?ok) - /\\1 - verbs, $cable: /" "$tap" >>"$report"
-        if grep -q '^not ok' "$tap"; then
-            failures=$((failures + 1))
-            grep -h '^not ok' "$tap" >&2
-            program=$(basename "$tap" .tap)
-            tail -n 40 "$folder/${program%.*}.log" >&2
-        fi
+        program=$(basename "$tap" .tap)
+        take_over "$tap" "$folder/${program%.*}.log" "$(basename "$folder" | tr _ ' '): "
     done
 }
 
-"$here/kernel" >/dev/null 2>"$scratch/why"
-case $? in
-0) ;;
-77) skip "the verbs wire" "$(sed 's/^soft-roce: //' "$scratch/why")" && exit ;;
-*)
-    claim "there is a kernel for guests" sh -c "cat '$scratch/why'; false"
-    exit
-    ;;
-esac
-
+guests_or_skip "the verbs wire over two RDMA devices"
 rm -rf "$logs/clean" "$logs/plugin" "$logs/bad"
 over clean good_cable "$wire_tests $message_tests"
 over plugin good_cable "$plugin_tests"
