@@ -136,8 +136,9 @@ struct wire_nic {
     struct ibv_pd *pd;
     struct wire_limits limits;
     int max_cqe, max_qp_wr;
-    unsigned access;  /* of memory registrations */
-    atomic_int fatal; /* negative errno once the device is lost */
+    unsigned access;       /* of memory registrations */
+    atomic_int fatal;      /* negative errno once the device is lost */
+    atomic_bool link_lost; /* the port was down at some time since */
 
     pthread_mutex_t lock;
     pthread_cond_t raised;    /* some lane's `raising` ended */

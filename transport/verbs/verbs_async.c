@@ -19,6 +19,7 @@ static void on_port(const struct wire_nic *wn, const struct ibv_async_event *e)
         return;
     switch (e->event_type) {
     case IBV_EVENT_PORT_ERR:
+        atomic_store(&wn->link_lost, true);
         holmes_warn(NET, "nic %s: port down: transfers wait for it until their retries are used up",
                     name);
         break;

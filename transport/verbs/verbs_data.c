@@ -344,6 +344,23 @@ static int lane_end(struct wire_lane *lane, const struct ibv_wc *wc, int error, 
     return error;
 }
 
+static bool link_is_lost(struct wire_nic *wn)
+{
+    struct ibv_port_attr port;
+
+    return atomic_load(&wn->link_lost) || /* the event may be on its way */
+           (holmes_verbs_query_port(wn->ctx, wn->nic.rdma.port, &port) == 0 &&
+            port.state != IBV_PORT_ACTIVE);
+}
+
+/* Software devices that cannot send for lack of a link blame the queue pair. */
+static int request_error(const struct wire_lane *lane, const struct ibv_wc *wc)
+{
+    if (wc->status == IBV_WC_LOC_QP_OP_ERR && link_is_lost(lane->wn))
+        return -EHOSTUNREACH;
+    return holmes_verbs_status_errno(wc->status);
+}
+
 static bool event_from_receive(struct wire_lane *lane, const struct ibv_wc *wc,
                                struct wire_event *out)
 {
@@ -364,7 +381,7 @@ static bool event_from_request(struct wire_lane *lane, struct verbs_ring *r,
                                const struct ibv_wc *wc, struct wire_event *out)
 {
     struct verbs_slot slot = ring_pop(r, (uint32_t)(wc->wr_id & SLOT_MASK));
-    int error = holmes_verbs_status_errno(wc->status);
+    int error = request_error(lane, wc);
     bool first;
 
     if (error == 0) {
