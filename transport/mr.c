@@ -41,7 +41,6 @@ static int rail_reg(const struct mr_rail *rail, const struct mr_range *r, struct
         return 0;
     switch (r->kind) {
     case MR_HOST:
-        return rail->ops->mr_reg(rail->wn, r->addr, r->len, out);
     case MR_CUDA:
         return rail->ops->mr_reg(rail->wn, r->addr, r->len, out);
     case MR_DMABUF:

@@ -641,7 +641,7 @@ static void plan_parts(struct holmes_conn *c, struct holmes_request *r, bool pol
 {
     const struct request_message *m = &r->msg[0];
 
-    if (m->posted == 0 || !m->mr->staged)
+    if (m->posted == 0 || !m->mr || !m->mr->staged)
         return;
     r->recv.stride = stage_slice(c->stage);
     r->recv.layout = m->mr->layout == STAGE_PLAIN && polled ? STAGE_FLAGS : m->mr->layout;

@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "fake_cuda.h"
+#include "fake_rdma.h"
 #include "fault_driver.h"
 #include "link.h"
 #include "test_nics.h"
@@ -352,6 +353,24 @@ static size_t trace_find(enum fake_cuda_step step, unsigned n)
     return SIZE_MAX;
 }
 
+/* HOLMES_TEST_TRACE=FILE: the trace to look at. */
+static void trace_write(const char *what)
+{
+    static const char *const steps[] = {[COPY_ISSUED] = "copy issued",
+                                        [COPY_ENDED] = "copy ended",
+                                        [WIRE_ARRIVED] = "arrived",
+                                        [WIRE_POSTED] = "posted"};
+    static struct fake_cuda_trace trace[4096];
+    size_t len = fake_cuda_trace(trace, 4096);
+    const char *path = getenv("HOLMES_TEST_TRACE");
+    FILE *f = path ? fopen(path, "a") : NULL;
+
+    for (size_t i = 0; f && i < len; i++)
+        fprintf(f, "%s: %s %u\n", what, steps[trace[i].step], trace[i].n);
+    if (f)
+        fclose(f);
+}
+
 /* Both ends for a while. A send is done as soon as its bytes are in the receiver's pinned memory.
  */
 static void drive(struct holmes_request **send, struct holmes_request *recv)
@@ -415,6 +434,7 @@ Test(stage, next_parts_arrive_while_a_part_is_being_copied)
         link_wait(s);
     cr_assert_eq(link_wait(r), from.len);
     cr_assert(link_check(to.bytes, from.len, 1));
+    trace_write("receive");
     for (unsigned i = 0; i + 1 < PARTS; i++) {
         size_t copied = trace_find(COPY_ENDED, i), next = trace_find(WIRE_ARRIVED, i + 1);
 
@@ -454,6 +474,7 @@ Test(stage, pieces_are_sent_while_the_next_are_being_copied)
     }
     cr_assert_eq(link_wait_both(s, r), from.len);
     cr_assert(link_check(to.bytes, from.len, 2));
+    trace_write("send");
     for (unsigned i = 0; i + 1 < PARTS; i++) {
         cr_assert(trace_find(WIRE_POSTED, i) < trace_find(COPY_ENDED, i + 1),
                   "piece %u waited for the copy of piece %u", i, i + 1);
@@ -580,6 +601,51 @@ Test(stage, hint_alone_orders_ll)
 Test(stage, hint_alone_orders_ll128)
 {
     flags_follow(MIB, 128 * 1021, 128, true, 20);
+}
+
+/* ---- an RDMA port whose peer is out of its reach ---- */
+
+static struct holmes_transport *rdma_transport(const char *ip)
+{
+    struct holmes_nic nics[2] = {fake_rdma_nic("mlx5_0", ip), test_loopback_nic(ip)};
+    struct holmes_transport *t;
+
+    cr_assert_eq(holmes_transport_create(nics, 2, &t), 0);
+    cr_assert_eq(holmes_transport_memory(t, 0), HOLMES_MEMORY_HOST | HOLMES_MEMORY_DMABUF);
+    return t;
+}
+
+/* NCCL was told that the port takes dma-bufs, and gives one to a connection that became tcp. */
+Test(stage, rdma_port_that_falls_back_to_tcp_stages_its_dma_bufs)
+{
+    static struct fake_rdma_plan plan;
+    struct holmes_request *flush;
+    struct holmes_conn_stats stats;
+    struct buf from, to;
+    struct link l;
+
+    fake_cuda_start(16, 10);
+    plan.gpu = true;
+    plan.deaf = true; /* the probe fails */
+    fake_rdma_use(&plan);
+    memset(&l, 0, sizeof l);
+    l.a = rdma_transport("127.0.0.1");
+    l.b = rdma_transport("127.0.0.2");
+    link_connect(&l);
+    from = buf_make(l.send, true, MIB + 1);
+    to = buf_make(l.recv, true, MIB + 1);
+    holmes_mr_dereg(l.recv, to.mr);
+    cr_assert_eq(holmes_mr_reg_dmabuf(l.recv, to.addr, to.len, 0, -1, &to.mr), 0);
+    one_message(&l, &from, &to, MIB, MIB);
+    holmes_conn_get_stats(l.recv, &stats);
+    cr_assert_str_eq(stats.wire, "tcp");
+    cr_assert_eq(stats.staged_bytes, MIB);
+    cr_assert_eq(holmes_iflush(l.recv, 1, &to.addr, &to.len, &to.mr, &flush), 0);
+    cr_assert_null(flush, "a copy that is complete needs no flush");
+    buf_free(&from);
+    buf_free(&to);
+    link_close(&l);
+    fake_cuda_stop();
 }
 
 /* ---- refusals ---- */
