@@ -7,6 +7,7 @@
 
 #include "log.h"
 #include "transport/conn.h"
+#include "transport/cuda.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -30,6 +31,22 @@ static uint32_t take(size_t bytes)
 
 /* ---- a wire whose other end is the input ---- */
 
+static const struct holmes_conn *victim;
+
+/* Any immediate, or one that fits a message that may be awaited. */
+static uint32_t immediate(void)
+{
+    uint64_t seq = victim->q.recv.completed + 1 + take(1) % 3;
+    struct proto_imm imm = {.slot = proto_slot(seq), .generation = proto_generation(seq)};
+    unsigned choice = take(1);
+
+    if (victim->sending || choice % 4 == 0)
+        return take(4);
+    imm.mode = choice % 3;
+    imm.size = take(3) % (PROTO_IMM_SIZE_MAX + 1);
+    return proto_imm_encode(&imm);
+}
+
 static int fake_poll(struct wire_cq *cq, struct wire_event *events, int max)
 {
     int n = (int)(take(1) % 4);
@@ -38,7 +55,7 @@ static int fake_poll(struct wire_cq *cq, struct wire_event *events, int max)
     if (n > max)
         n = max;
     for (int i = 0; i < n; i++)
-        events[i] = (struct wire_event){.type = WIRE_IMM, .imm = take(4)};
+        events[i] = (struct wire_event){.type = WIRE_IMM, .imm = immediate()};
     return n;
 }
 
@@ -75,6 +92,96 @@ static const struct wire_ops fake = {
     .lane_poll = fake_lane_poll,
     .lane_close = fake_lane_close,
     .nic_progress = fake_progress,
+};
+
+/* ---- a GPU whose memory is ours and whose copies are made at once ---- */
+
+static int gpu_ctx(void **ctx)
+{
+    *ctx = &in;
+    return 0;
+}
+
+static int gpu_push(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
+static int gpu_host_alloc(void **p, size_t len, unsigned flags)
+{
+    (void)flags;
+    *p = calloc(1, len);
+    return *p ? 0 : 2;
+}
+
+static int gpu_host_free(void *p)
+{
+    free(p);
+    return 0;
+}
+
+static int gpu_make(void **object, unsigned flags)
+{
+    (void)flags;
+    *object = &in;
+    return 0;
+}
+
+static int gpu_destroy(void *object)
+{
+    (void)object;
+    return 0;
+}
+
+static int gpu_record(void *event, void *stream)
+{
+    (void)event, (void)stream;
+    return 0;
+}
+
+static int gpu_query(void *event)
+{
+    (void)event;
+    return take(1) % 4 == 0 ? CUDA_NOT_READY : 0;
+}
+
+static int gpu_to_device(uint64_t dst, const void *src, size_t len, void *stream)
+{
+    (void)stream;
+    memcpy((void *)(uintptr_t)dst, src, len);
+    return take(1) == 255 ? 700 : 0;
+}
+
+static int gpu_to_host(void *dst, uint64_t src, size_t len, void *stream)
+{
+    (void)stream;
+    memcpy(dst, (const void *)(uintptr_t)src, len);
+    return 0;
+}
+
+static int gpu_error(int result, const char **name)
+{
+    (void)result;
+    *name = "an error";
+    return 0;
+}
+
+static const struct cuda_api gpu = {
+    .ctx_current = gpu_ctx,
+    .ctx_push = gpu_push,
+    .ctx_pop = gpu_ctx,
+    .host_alloc = gpu_host_alloc,
+    .host_free = gpu_host_free,
+    .stream_create = gpu_make,
+    .stream_destroy = gpu_destroy,
+    .event_create = gpu_make,
+    .event_record = gpu_record,
+    .event_query = gpu_query,
+    .event_destroy = gpu_destroy,
+    .copy_to_device = gpu_to_device,
+    .copy_to_host = gpu_to_host,
+    .error_name = gpu_error,
 };
 
 static void no_log(void *ctx, enum holmes_log_level level, enum holmes_log_subsys subsys,
@@ -114,17 +221,18 @@ static void plausible_slot(struct holmes_conn *c)
         slot->parts_left = take(4);
 }
 
-static void run(bool sending, uint8_t *buf, size_t buf_len)
+static void run(bool sending, bool staged, uint8_t *buf, size_t buf_len)
 {
     struct holmes_transport t = {.warn_stall_ns = 0};
     struct device dev = {.t = &t, .ops = &fake, .limits = {.max_write = 1000, .inline_max = 64}};
-    struct holmes_mr mr = {.addr = (uintptr_t)buf, .len = buf_len};
+    struct holmes_mr mr = {.addr = (uintptr_t)buf, .len = buf_len, .staged = staged};
     struct holmes_conn *c = calloc(1, sizeof *c);
     size_t control_len =
         sending ? sizeof(struct proto_send_control) : sizeof(struct proto_recv_control);
     struct holmes_request *out[64];
     int nout = 0;
 
+    victim = c;
     c->t = &t;
     c->dev = c->wanted = &dev;
     c->ops = &fake;
@@ -141,10 +249,11 @@ static void run(bool sending, uint8_t *buf, size_t buf_len)
     c->width = c->nlanes;
     pthread_mutex_init(&c->lock, NULL);
     c->control = calloc(1, control_len);
-    if (request_queue_init(c) != 0)
+    mr_cache_init(&dev.mrs);
+    if (request_queue_init(c) != 0 || (staged && stage_create(&dev, &c->stage) != 0))
         abort();
     while (in.left > 0) {
-        size_t len = take(2) % (buf_len + 1);
+        size_t len = take(3) % (buf_len + 1);
         void *p = buf;
         int tag = 1, rc = -EAGAIN;
         struct holmes_mr *m = &mr;
@@ -170,22 +279,32 @@ static void run(bool sending, uint8_t *buf, size_t buf_len)
         if (c->error != 0)
             break;
     }
+    stage_destroy(c->stage);
+    mr_cache_fini(&dev.mrs);
     request_queue_fini(c);
     free(c->control);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
+/* Room for several parts of a slice. */
+#define BUF_LEN 300000u
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint8_t *buf = malloc(5000);
+    uint8_t *buf = malloc(BUF_LEN);
 
-    memset(buf, 1, 5000);
+    memset(buf, 1, BUF_LEN);
     holmes_log_set_sink(no_log, NULL, HOLMES_LOG_WARN);
-    in = (struct input){data, size};
-    run(true, buf, 5000);
-    in = (struct input){data, size};
-    run(false, buf, 5000);
+    holmes_cuda_override(&gpu);
+    setenv("HOLMES_STAGE_MB", "1", 1);
+    for (int kind = 0; kind < 4; kind++) {
+        bool staged = kind / 2;
+
+        in = (struct input){data, size};
+        run(kind % 2 == 0, staged, buf, staged ? BUF_LEN : 5000);
+    }
+    holmes_cuda_override(NULL);
     free(buf);
     return 0;
 }
