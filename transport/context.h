@@ -63,6 +63,13 @@ static inline bool device_is_rdma(const struct device *d)
     return d->nic.rdma.port != 0;
 }
 
+/* NULL when out of memory or places. Others see it once it is published. */
+struct device *device_new(struct holmes_transport *t, const struct holmes_nic *nic);
+void device_publish(struct holmes_transport *t, struct device *d);
+/* First the registrations of all devices, which may be on each other's ports. */
+void device_close_registrations(struct device *d);
+void device_close(struct device *d);
+
 /* Opens the device's wire if it is not; of a fused NIC at least one port. Thread safe. */
 int device_open(struct device *d);
 /* Whether port `i` of an opened device is part of it. One that failed then stays out, also when

@@ -121,6 +121,14 @@ void listener_forget(struct listener *l, const struct holmes_listen *listen)
     }
 }
 
+void listen_free(struct holmes_listen *l)
+{
+    holmes_list_remove(&l->link);
+    listener_forget(&l->t->listener, l);
+    holmes_list_each(a, tmp, &l->arrivals, struct arrival, link) arrival_free(a);
+    free(l);
+}
+
 void arrival_free(struct arrival *a)
 {
     holmes_list_remove(&a->link);

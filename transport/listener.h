@@ -48,4 +48,7 @@ void listener_forget(struct listener *l, const struct holmes_listen *listen);
 
 void arrival_free(struct arrival *a);
 
+/* With the peers that nobody accepted; a half-made connection is its owner's to close. */
+void listen_free(struct holmes_listen *l);
+
 #endif

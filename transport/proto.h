@@ -180,7 +180,8 @@ struct proto_bye {
     uint64_t completed; /* of a receiver: messages it has, from the first on without a gap */
 };
 
-/* Copies a text as it may cross: printable ASCII, with ? for the rest, cut to `cap` with its NUL. */
+/* Copies a text as it may cross: printable ASCII, with ? for the rest, cut to `cap` with its NUL.
+ */
 void proto_text(char *out, size_t cap, const char *text);
 
 uint64_t proto_listen_id(const uint8_t token[PROTO_TOKEN_SIZE]);
