@@ -272,17 +272,19 @@ static int fail(struct stage *s, const char *what, int result)
 static int start_rows(const struct stage *s, const struct stage_chunk *chunk,
                       const struct stage_rows *r)
 {
-    char *host = (char *)chunk->buf + r->at;
-    uint64_t device = chunk->device + r->at;
-    struct cuda_copy3d copy = {
-        .src = {.memory_type = CUDA_MEMORY_HOST, .host = host, .pitch = r->pitch},
-        .dst = {.memory_type = CUDA_MEMORY_DEVICE, .device = device, .pitch = r->pitch},
-        .width = r->width,
-        .height = r->height,
-        .depth = r->depth};
+    size_t x = r->at % r->pitch, begin = r->at - x; /* whole rows: they end with the message */
+    char *host = (char *)chunk->buf + begin;
+    uint64_t device = chunk->device + begin;
+    struct cuda_copy3d copy = {.src = {.memory_type = CUDA_MEMORY_HOST, .host = host},
+                               .dst = {.memory_type = CUDA_MEMORY_DEVICE, .device = device},
+                               .width = r->width,
+                               .height = r->height,
+                               .depth = r->depth};
 
     if (r->height == 1 && r->depth == 1)
-        return s->cuda->copy_to_device(device, host, r->width, s->stream);
+        return s->cuda->copy_to_device(device + x, host + x, r->width, s->stream);
+    copy.src.x_bytes = copy.dst.x_bytes = x;
+    copy.src.pitch = copy.dst.pitch = r->pitch;
     copy.src.height = copy.dst.height = r->block / r->pitch;
     return s->cuda->copy_3d(&copy, s->stream);
 }

@@ -292,15 +292,16 @@ static void run(bool sending, bool staged, uint8_t *buf, size_t buf_len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint8_t *buf = malloc(BUF_LEN);
+    uint8_t *buf = calloc(1, BUF_LEN);
 
-    memset(buf, 1, BUF_LEN);
     holmes_log_set_sink(no_log, NULL, HOLMES_LOG_WARN);
     holmes_cuda_override(&gpu);
     setenv("HOLMES_STAGE_MB", "1", 1);
     for (int kind = 0; kind < 4; kind++) {
         bool staged = kind / 2;
 
+        if (staged && (size == 0 || data[0] % 8 != 0)) /* pinned memory takes time to make */
+            break;
         in = (struct input){data, size};
         run(kind % 2 == 0, staged, buf, staged ? BUF_LEN : 5000);
     }

@@ -113,9 +113,10 @@ static struct region *add(void)
     return NULL;
 }
 
+/* Whole rows, as the driver may check. */
 static size_t extent(const struct cuda_copy3d *c)
 {
-    return ((c->depth - 1) * c->src.height + c->height - 1) * c->src.pitch + c->width;
+    return ((c->depth - 1) * c->src.height + c->height) * c->src.pitch;
 }
 
 static bool touches(const struct op *op, const struct region *r)
@@ -236,7 +237,7 @@ static void copy_run(const struct cuda_copy3d *c, const char *src, char *dst, bo
         size_t row = backwards ? rows - 1 - i : i;
         size_t at = (row / c->height * c->src.height + row % c->height) * c->src.pitch;
 
-        copy_row(dst + at, src + at, c->width, backwards);
+        copy_row(dst + c->dst.x_bytes + at, src + c->src.x_bytes + at, c->width, backwards);
     }
 }
 
@@ -497,7 +498,7 @@ static int start_copy(const struct cuda_copy3d *c, void *stream)
 
     need_context();
     if (c->width == 0 || c->height == 0 || c->depth == 0 || c->src.pitch != c->dst.pitch ||
-        c->src.height != c->dst.height || c->width > c->src.pitch ||
+        c->src.height != c->dst.height || c->src.x_bytes + c->width > c->src.pitch ||
         (c->depth > 1 && c->height > c->src.height))
         misuse("a copy of a wrong shape");
     lock();
