@@ -1,5 +1,5 @@
 /* Opens libcuda, the part of CUDA that comes with the kernel driver. Its symbols carry the version
- * of their signature; those named here have been in every driver since CUDA 4. */
+ * of their signature; those named here have been in every driver since CUDA 10.1. */
 #include "cuda.h"
 
 #include <dlfcn.h>
@@ -18,6 +18,7 @@ static const struct {
     {"cuCtxGetCurrent", offsetof(struct cuda_api, ctx_current)},
     {"cuCtxPushCurrent_v2", offsetof(struct cuda_api, ctx_push)},
     {"cuCtxPopCurrent_v2", offsetof(struct cuda_api, ctx_pop)},
+    {"cuThreadExchangeStreamCaptureMode", offsetof(struct cuda_api, capture_mode)},
     {"cuMemHostAlloc", offsetof(struct cuda_api, host_alloc)},
     {"cuMemFreeHost", offsetof(struct cuda_api, host_free)},
     {"cuStreamCreate", offsetof(struct cuda_api, stream_create)},

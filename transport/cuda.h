@@ -14,6 +14,7 @@
 #define CUDA_HOST_PORTABLE   1u  /* pinned for every context of the process */
 #define CUDA_STREAM_NONBLOCK 1u  /* does not wait for the legacy default stream */
 #define CUDA_EVENT_NO_TIMING 2u
+#define CUDA_CAPTURE_RELAXED 2 /* no part in a graph capture of other threads */
 #define CUDA_MEMORY_HOST     1
 #define CUDA_MEMORY_DEVICE   2
 
@@ -38,6 +39,7 @@ struct cuda_api {
     int (*ctx_current)(void **ctx);
     int (*ctx_push)(void *ctx);
     int (*ctx_pop)(void **ctx);
+    int (*capture_mode)(int *mode); /* of the thread; exchanged */
     int (*host_alloc)(void **p, size_t len, unsigned flags);
     int (*host_free)(void *p);
     int (*stream_create)(void **stream, unsigned flags);

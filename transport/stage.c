@@ -104,6 +104,26 @@ int stage_pass(enum stage_layout wanted, size_t len, int pass, struct stage_rows
 
 /* ---- making ---- */
 
+/* Puts the thread into the connection's context, and out of any graph capture that the application
+ * has under way: merely asking for an event would break that. */
+static int enter(const struct stage *s, int *mode)
+{
+    int rc = s->cuda->ctx_push(s->ctx);
+
+    *mode = CUDA_CAPTURE_RELAXED;
+    if (rc == 0)
+        s->cuda->capture_mode(mode);
+    return rc;
+}
+
+static void leave(const struct stage *s, int mode)
+{
+    void *previous;
+
+    s->cuda->capture_mode(&mode);
+    s->cuda->ctx_pop(&previous);
+}
+
 static int refuse(const struct stage *s, const char *what, int result)
 {
     holmes_warn(NET, "nic %s: GPU memory cannot go over tcp: %s: %s", s->dev->nic.name, what,
@@ -163,7 +183,7 @@ int stage_create(struct device *dev, struct stage **out)
 {
     const struct cuda_api *cuda = cuda_open();
     struct stage *s;
-    int rc;
+    int rc, mode;
 
     if (!cuda)
         return -EOPNOTSUPP;
@@ -181,9 +201,15 @@ int stage_create(struct device *dev, struct stage **out)
         return -EOPNOTSUPP;
     }
     take_share(s);
-    rc = ring_make(s);
-    if (rc == 0)
-        rc = stream_make(s);
+    rc = enter(s, &mode);
+    if (rc == 0) {
+        rc = ring_make(s);
+        if (rc == 0)
+            rc = stream_make(s);
+        leave(s, mode);
+    } else {
+        rc = refuse(s, "the context cannot be used", rc);
+    }
     if (rc != 0) {
         stage_destroy(s);
         return rc;
@@ -309,8 +335,8 @@ static int start_pass(const struct stage *s, struct stage_chunk *chunk, bool *mo
 
 int stage_copy_out(struct stage *s, struct stage_chunk *chunk, const void *device)
 {
-    void *previous;
-    int rc = s->cuda->ctx_push(s->ctx);
+    int mode;
+    int rc = enter(s, &mode);
 
     if (rc != 0)
         return fail(s, "the CUDA context is gone", rc);
@@ -318,7 +344,7 @@ int stage_copy_out(struct stage *s, struct stage_chunk *chunk, const void *devic
     rc = s->cuda->copy_to_host(chunk->buf, (uintptr_t)device, chunk->len, s->stream);
     if (rc == 0)
         rc = s->cuda->event_record(chunk->event, s->stream);
-    s->cuda->ctx_pop(&previous);
+    leave(s, mode);
     if (rc != 0)
         return fail(s, "cannot copy from the GPU", rc);
     chunk->done = NULL;
@@ -331,9 +357,9 @@ int stage_copy_out(struct stage *s, struct stage_chunk *chunk, const void *devic
 int stage_copy_in(struct stage *s, struct stage_chunk *chunk, void *device, size_t len,
                   enum stage_layout layout, int *done)
 {
-    void *previous;
+    int mode;
     bool more = false;
-    int rc = s->cuda->ctx_push(s->ctx);
+    int rc = enter(s, &mode);
 
     if (rc != 0)
         return fail(s, "the CUDA context is gone", rc);
@@ -344,7 +370,7 @@ int stage_copy_in(struct stage *s, struct stage_chunk *chunk, void *device, size
     chunk->done = done;
     s->touched = true;
     rc = start_pass(s, chunk, &more);
-    s->cuda->ctx_pop(&previous);
+    leave(s, mode);
     if (rc != 0)
         return fail(s, "cannot copy to the GPU", rc);
     if (more) {
@@ -383,8 +409,8 @@ static int chunk_poll(struct stage *s, struct stage_chunk *chunk)
 int stage_poll(struct stage *s)
 {
     unsigned first = s->first, count = s->count;
-    void *previous;
-    int rc = s->copying == 0 ? 0 : s->cuda->ctx_push(s->ctx);
+    int mode;
+    int rc = s->copying == 0 ? 0 : enter(s, &mode);
 
     if (rc != 0)
         return fail(s, "the CUDA context is gone", rc);
@@ -399,7 +425,7 @@ int stage_poll(struct stage *s)
         if (rc == -EAGAIN && chunk->layout == STAGE_PLAIN)
             break; /* later ones stand behind it in the stream */
     }
-    s->cuda->ctx_pop(&previous);
+    leave(s, mode);
     return rc == -EAGAIN ? 0 : rc;
 }
 
@@ -408,10 +434,10 @@ int stage_poll(struct stage *s)
 void stage_drain(struct stage *s)
 {
     uint64_t deadline = holmes_deadline_ms(DRAIN_MS);
-    void *previous;
+    int mode;
     int rc = CUDA_NOT_READY;
 
-    if (!s || !s->touched || s->cuda->ctx_push(s->ctx) != 0)
+    if (!s || !s->touched || enter(s, &mode) != 0)
         return;
     while (s->copying > 0 && !s->broken && stage_poll(s) == 0 && !holmes_deadline_passed(deadline))
         sched_yield();
@@ -424,7 +450,7 @@ void stage_drain(struct stage *s)
     }
     s->stuck = rc == CUDA_NOT_READY;
     s->touched = false;
-    s->cuda->ctx_pop(&previous);
+    leave(s, mode);
     if (s->stuck)
         holmes_warn(NET, "nic %s: a copy of the GPU did not end within %d s: its memory is left",
                     s->dev->nic.name, DRAIN_MS / 1000);
@@ -433,9 +459,9 @@ void stage_drain(struct stage *s)
 /* A context that is gone took everything of CUDA with it. */
 static void cuda_release(struct stage *s)
 {
-    void *previous;
+    int mode;
 
-    if (s->stuck || s->cuda->ctx_push(s->ctx) != 0)
+    if (s->stuck || enter(s, &mode) != 0)
         return;
     for (int i = 0; i < CHUNKS; i++) {
         if (s->chunks[i].event)
@@ -447,7 +473,7 @@ static void cuda_release(struct stage *s)
         s->cuda->stream_destroy(s->stream);
     if (s->ring)
         s->cuda->host_free(s->ring);
-    s->cuda->ctx_pop(&previous);
+    leave(s, mode);
 }
 
 void stage_destroy(struct stage *s)

@@ -108,6 +108,12 @@ static int gpu_push(void *ctx)
     return 0;
 }
 
+static int gpu_capture_mode(int *mode)
+{
+    (void)mode;
+    return 0;
+}
+
 static int gpu_host_alloc(void **p, size_t len, unsigned flags)
 {
     (void)flags;
@@ -171,6 +177,7 @@ static const struct cuda_api gpu = {
     .ctx_current = gpu_ctx,
     .ctx_push = gpu_push,
     .ctx_pop = gpu_ctx,
+    .capture_mode = gpu_capture_mode,
     .host_alloc = gpu_host_alloc,
     .host_free = gpu_host_free,
     .stream_create = gpu_make,
@@ -292,8 +299,10 @@ static void run(bool sending, bool staged, uint8_t *buf, size_t buf_len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint8_t *buf = calloc(1, BUF_LEN);
+    static uint8_t *buf;
 
+    if (!buf)
+        buf = calloc(1, BUF_LEN);
     holmes_log_set_sink(no_log, NULL, HOLMES_LOG_WARN);
     holmes_cuda_override(&gpu);
     setenv("HOLMES_STAGE_MB", "1", 1);
@@ -306,6 +315,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         run(kind % 2 == 0, staged, buf, staged ? BUF_LEN : 5000);
     }
     holmes_cuda_override(NULL);
-    free(buf);
     return 0;
 }

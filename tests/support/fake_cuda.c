@@ -60,7 +60,7 @@ static struct {
 
 static int the_context;
 static __thread void *current[8];
-static __thread int depth;
+static __thread int depth, capture_mode, mode_at_push[8];
 
 static void misuse(const char *what)
 {
@@ -324,6 +324,8 @@ static void need_context(void)
 {
     if (depth == 0 || current[depth - 1] != &the_context)
         misuse("a call without a context");
+    if (capture_mode != CUDA_CAPTURE_RELAXED)
+        misuse("a call that would break a graph capture");
 }
 
 static void need_allocation(const char *what)
@@ -343,6 +345,7 @@ static int fake_ctx_push(void *ctx)
 {
     if (ctx != &the_context || depth == 8)
         misuse("push of a wrong context");
+    mode_at_push[depth] = capture_mode;
     current[depth++] = ctx;
     return 0;
 }
@@ -351,7 +354,18 @@ static int fake_ctx_pop(void **ctx)
 {
     if (depth == 0)
         misuse("pop without a push");
+    if (capture_mode != mode_at_push[depth - 1])
+        misuse("the caller's capture mode was not restored");
     *ctx = current[--depth];
+    return 0;
+}
+
+static int fake_capture_mode(int *mode)
+{
+    int before = capture_mode;
+
+    capture_mode = *mode;
+    *mode = before;
     return 0;
 }
 
@@ -557,6 +571,7 @@ static const struct cuda_api api = {
     .ctx_current = fake_ctx_current,
     .ctx_push = fake_ctx_push,
     .ctx_pop = fake_ctx_pop,
+    .capture_mode = fake_capture_mode,
     .host_alloc = fake_host_alloc,
     .host_free = fake_host_free,
     .stream_create = fake_stream_create,
