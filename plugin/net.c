@@ -30,6 +30,11 @@ static struct holmes_transport *_Atomic transport;
 static struct holmes_plugin_device devices[DEVICES_MAX];
 static int numbers[DEVICES_MAX]; /* of the same NICs in the transport */
 static atomic_int ndevices;
+static struct {
+    int n, members[HOLMES_MAX_RAILS];
+} fusions[DEVICES_MAX]; /* in the order in which NCCL asked for them */
+static int nfusions, nshown;
+static bool remembered; /* `devices` has the fusions of an earlier transport */
 static int references;
 static bool held_until_exit;
 /* Listens and connections in the hands of callers: while there are any, exit must not pull the
@@ -116,6 +121,70 @@ static int describe_shown(struct holmes_transport *t, const struct holmes_nics *
     return rc;
 }
 
+/* Lock held. */
+static int fuse(struct holmes_transport *t, const int *members, int n, int *dev, char *why,
+                size_t why_len)
+{
+    const struct holmes_nic *nics[HOLMES_MAX_RAILS];
+    int in_transport[HOLMES_MAX_RAILS], number, rc = 0, at = atomic_load(&ndevices);
+    struct holmes_nic fused;
+
+    if (n < 1 || n > HOLMES_MAX_RAILS)
+        return -EINVAL;
+    if (at == DEVICES_MAX)
+        return -ENOSPC;
+    for (int i = 0; rc == 0 && i < n; i++) {
+        if (members[i] < 0 || members[i] >= at)
+            return -EINVAL;
+        in_transport[i] = numbers[members[i]];
+        nics[i] = holmes_transport_nic(t, in_transport[i]);
+    }
+    rc = holmes_nics_fuse(nics, n, &fused, why, why_len);
+    if (rc == 0)
+        rc = holmes_transport_fuse(t, &fused, in_transport, n, &number);
+    if (rc == 0)
+        rc = holmes_plugin_describe(&fused, (int)holmes_transport_memory(t, number), devices, at,
+                                    &devices[at]);
+    if (rc != 0)
+        return rc;
+    numbers[at] = number;
+    devices[at].nmembers = n;
+    memcpy(devices[at].members, members, (size_t)n * sizeof *members);
+    atomic_store(&ndevices, at + 1);
+    *dev = at;
+    return 0;
+}
+
+/* The transport goes with the last communicator and comes again with the next. If NCCL kept the
+ * library meanwhile (NCCL_NET_PLUGIN_REF_COUNT), it counts on the fused devices that it knows; if
+ * not, it asks for the number of devices first, and is then told of the ports alone. */
+static void fuse_again(struct holmes_transport *t)
+{
+    char why[256] = "";
+    int dev;
+
+    for (int i = 0; i < nfusions; i++) {
+        int rc = fuse(t, fusions[i].members, fusions[i].n, &dev, why, sizeof why);
+
+        if (rc != 0) {
+            holmes_warn(INIT, "a fused device that NCCL knows is no more: %s",
+                        why[0] ? why : holmes_strerror(rc));
+            return;
+        }
+    }
+    remembered = nfusions > 0;
+}
+
+/* Lock held. */
+static void forget_fusions(void)
+{
+    if (!remembered)
+        return;
+    remembered = false;
+    nfusions = 0;
+    atomic_store(&ndevices, nshown);
+}
+
 static int transport_open(void)
 {
     struct holmes_nics found;
@@ -136,6 +205,8 @@ static int transport_open(void)
         return rc;
     }
     atomic_store(&ndevices, found.nshown);
+    nshown = found.nshown;
+    fuse_again(t);
     atomic_store(&transport, t);
     return 0;
 }
@@ -215,7 +286,7 @@ void holmes_plugin_finalize(struct holmes_plugin_comm *comm)
     holmes_info(INIT, "communicator %016llx leaves", (unsigned long long)comm->id);
     pthread_mutex_lock(&lock);
     if (references > 0) { /* not in a forked child that finalizes its parent's */
-        holmes_transport_reap(atomic_load(&transport), comm);
+        atomic_fetch_sub(&open_objects, holmes_transport_reap(atomic_load(&transport), comm));
         reference_put();
     }
     pthread_mutex_unlock(&lock);
@@ -228,7 +299,10 @@ int holmes_plugin_devices(int *ndev)
 
     if (!t)
         return -ENODEV;
+    pthread_mutex_lock(&lock);
+    forget_fusions();
     *ndev = atomic_load(&ndevices);
+    pthread_mutex_unlock(&lock);
     return 0;
 }
 
@@ -246,11 +320,9 @@ int holmes_plugin_device(int dev, struct holmes_plugin_device *out)
 
 int holmes_plugin_fuse(const int *members, int n, int *dev)
 {
-    const struct holmes_nic *nics[HOLMES_MAX_RAILS];
     struct holmes_transport *t = atomic_load(&transport);
-    int in_transport[HOLMES_MAX_RAILS], number, rc, at;
-    struct holmes_nic fused;
     char why[256] = "";
+    int rc;
 
     if (!t)
         return -ENODEV;
@@ -258,38 +330,18 @@ int holmes_plugin_fuse(const int *members, int n, int *dev)
         holmes_info(INIT, "devices stay apart: NCCL_IB_MERGE_NICS=0");
         return -EPERM;
     }
-    if (n < 1 || n > HOLMES_MAX_RAILS)
-        return -EINVAL;
     pthread_mutex_lock(&lock);
-    at = atomic_load(&ndevices);
-    for (int i = 0; i < n; i++) {
-        bool known = members[i] >= 0 && members[i] < at;
-
-        in_transport[i] = known ? numbers[members[i]] : -1;
-        nics[i] = known ? holmes_transport_nic(t, in_transport[i]) : NULL;
-    }
-    rc = at == DEVICES_MAX ? -ENOSPC : 0;
-    for (int i = 0; rc == 0 && i < n; i++)
-        rc = nics[i] ? 0 : -EINVAL;
-    if (rc == 0)
-        rc = holmes_nics_fuse(nics, n, &fused, why, sizeof why);
-    if (rc == 0)
-        rc = holmes_transport_fuse(t, &fused, in_transport, n, &number);
-    if (rc == 0)
-        rc = holmes_plugin_describe(&fused, (int)holmes_transport_memory(t, number), devices, at,
-                                    &devices[at]);
-    if (rc == 0) {
-        numbers[at] = number;
-        devices[at].nmembers = n;
-        memcpy(devices[at].members, members, (size_t)n * sizeof *members);
-        atomic_store(&ndevices, at + 1);
-        *dev = at;
+    forget_fusions();
+    rc = fuse(t, members, n, dev, why, sizeof why);
+    if (rc == 0 && nfusions < DEVICES_MAX) {
+        fusions[nfusions].n = n;
+        memcpy(fusions[nfusions++].members, members, (size_t)n * sizeof *members);
     }
     pthread_mutex_unlock(&lock);
     if (rc != 0)
         holmes_info(INIT, "devices stay apart: %s", why[0] ? why : holmes_strerror(rc));
     else
-        holmes_info(INIT, "device %d is %s", *dev, fused.name);
+        holmes_info(INIT, "device %d is %s", *dev, devices[*dev].name);
     return rc;
 }
 

@@ -154,6 +154,21 @@ void conn_explain_descriptors(void)
                     (unsigned long long)limit.rlim_cur);
 }
 
+/* A path that a probe found may be there no longer: the next connection asks again. */
+static void doubt_paths(struct holmes_conn *c)
+{
+    for (int i = 0; i < c->nlanes; i++) {
+        const struct holmes_nic *nic = &c->rails[i % c->nrails].dev->nic;
+        int rc = c->lanes[i] && nic->rdma.port != 0 ? c->ops->lane_poll(c->lanes[i]) : 0;
+
+        if (rc == 0 || rc == -EAGAIN)
+            continue;
+        pthread_mutex_lock(&c->t->probes_lock);
+        probe_cache_forget(&c->t->probes, nic->rdma.guid, nic->rdma.port);
+        pthread_mutex_unlock(&c->t->probes_lock);
+    }
+}
+
 void conn_fail(struct holmes_conn *c, int error)
 {
     struct proto_abort frame = {.error = -error};
@@ -176,6 +191,7 @@ void conn_fail(struct holmes_conn *c, int error)
     if (c->oob.fd >= 0)
         oob_send(&c->oob, PROTO_ABORT, &frame);
     handshake_destroy(c);
+    doubt_paths(c);
     path_close_lanes(c, 0);
     stage_drain(c->stage);
 }

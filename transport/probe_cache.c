@@ -68,3 +68,13 @@ void probe_cache_leave(struct probe_cache *p, const void *owner)
             p->entries[i].answer = PROBE_ASK;
     }
 }
+
+void probe_cache_forget(struct probe_cache *p, uint64_t own_guid, uint8_t own_port)
+{
+    for (int i = 0; i < PROBE_CACHE_MAX; i++) {
+        struct probe_entry *e = &p->entries[i];
+
+        if (e->answer == PROBE_YES && e->key.own_guid == own_guid && e->key.own_port == own_port)
+            e->answer = PROBE_ASK;
+    }
+}

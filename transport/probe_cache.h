@@ -44,6 +44,8 @@ enum probe_answer probe_cache_look(struct probe_cache *p, const struct probe_key
                                    const void *owner, uint64_t now_ns, uint16_t *mtu);
 void probe_cache_tell(struct probe_cache *p, const struct probe_key *key, bool yes, uint16_t mtu,
                       uint64_t now_ns);
+/* A port may not be what it was: what was found from it is to be asked again. */
+void probe_cache_forget(struct probe_cache *p, uint64_t own_guid, uint8_t own_port);
 /* The owner goes without having told. */
 void probe_cache_leave(struct probe_cache *p, const void *owner);
 

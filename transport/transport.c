@@ -200,9 +200,10 @@ void holmes_transport_destroy(struct holmes_transport *t)
     free(t);
 }
 
-void holmes_transport_reap(struct holmes_transport *t, const void *owner)
+int holmes_transport_reap(struct holmes_transport *t, const void *owner)
 {
     struct holmes_conn *found;
+    int listens = 0;
 
     pthread_mutex_lock(&t->lock);
     forget_owner(t, owner);
@@ -212,8 +213,10 @@ void holmes_transport_reap(struct holmes_transport *t, const void *owner)
         pthread_mutex_lock(&t->lock);
         holmes_list_each(l, tmp, &t->listens, struct holmes_listen, link)
         {
-            if (l->owner == owner)
-                listen_free(l); /* its half-made connection is in the list below */
+            if (l->owner != owner)
+                continue;
+            listen_free(l); /* its half-made connection is in the list below */
+            listens++;
         }
         holmes_list_each(c, tmp2, &t->conns, struct holmes_conn, link)
         {
@@ -223,6 +226,7 @@ void holmes_transport_reap(struct holmes_transport *t, const void *owner)
         pthread_mutex_unlock(&t->lock);
         conn_destroy(found);
     } while (found);
+    return listens;
 }
 
 int holmes_transport_fuse(struct holmes_transport *t, const struct holmes_nic *nic,

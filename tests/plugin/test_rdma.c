@@ -109,6 +109,18 @@ Test(rdma, two_ports_can_be_fused)
     cr_assert_eq(net_properties(&p.api, 2, &props), ncclSuccess);
     cr_expect_eq(props.vdevs, 2);
     pair_fini(&p);
+    /* A NCCL that kept the library goes on with what it knows. */
+    pair_init(&p, 12);
+    cr_assert_eq(net_properties(&p.api, 2, &props), ncclSuccess);
+    cr_expect_str_eq(props.name, "rxe_v0+rxe_v1");
+    pair_connect_dev(&p, 2, 2);
+    pair_move(&p, 4096, 4096);
+    pair_fini(&p);
+    /* One that forgot begins with the ports. */
+    pair_init(&p, 12);
+    cr_expect_str_eq(device_names(&p), "rxe_v0 rxe_v1");
+    cr_expect_neq(net_properties(&p.api, 2, &props), ncclSuccess);
+    pair_fini(&p);
     setenv("NCCL_IB_MERGE_NICS", "0", 1);
     pair_init(&p, 12);
     cr_expect_neq(t->makeVDevice(&dev, &members), ncclSuccess);

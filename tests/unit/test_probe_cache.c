@@ -58,6 +58,19 @@ Test(probe_cache, who_never_comes_back_is_succeeded_and_may_still_tell)
     cr_assert_eq(mtu, 512);
 }
 
+Test(probe_cache, what_a_failed_port_had_found_is_asked_again)
+{
+    struct probe_key key = {.own_guid = 7, .own_port = 1},
+                     other_port = {.own_guid = 7, .own_port = 2};
+    uint16_t mtu;
+
+    probe_cache_tell(&cache, &key, true, 4096, 0);
+    probe_cache_tell(&cache, &other_port, true, 4096, 0);
+    probe_cache_forget(&cache, 7, 1);
+    cr_assert_eq(probe_cache_look(&cache, &key, &me, 0, &mtu), PROBE_ASK);
+    cr_assert_eq(probe_cache_look(&cache, &other_port, &me, 0, &mtu), PROBE_YES);
+}
+
 Test(probe_cache, every_field_of_the_key_counts)
 {
     struct probe_key key = {.own_gid = {1}}, changed;

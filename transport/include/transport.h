@@ -42,8 +42,8 @@ int holmes_transport_create(const struct holmes_nic *nics, int nnics,
 void holmes_transport_destroy(struct holmes_transport *t);
 
 /* Closes listens and half-made connections of `owner` that nobody took: what an aborted
- * communicator leaves behind. */
-void holmes_transport_reap(struct holmes_transport *t, const void *owner);
+ * communicator leaves behind. Returns the number of listens. */
+int holmes_transport_reap(struct holmes_transport *t, const void *owner);
 
 /* Names the owner of what it connects from now on, for counters, and gives it a traffic class (-1:
  * none). Forgotten with holmes_transport_reap. -ENOMEM. */
