@@ -25,13 +25,13 @@
 
 void side_die(const char *fmt, ...)
 {
+    char text[256];
     va_list ap;
 
     va_start(ap, fmt);
-    fputs("holmes-verbs-bench: ", stderr);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    fprintf(stderr, "holmes-verbs-bench: %s\n", text);
     exit(1);
 }
 
@@ -103,6 +103,7 @@ static double latency_us(const struct run *r)
 {
     unsigned warm = r->count / WARM_UP, total = warm + r->count;
     uint64_t *samples = calloc(r->count, sizeof *samples);
+    unsigned middle;
     double median;
 
     if (!samples)
@@ -118,7 +119,8 @@ static double latency_us(const struct run *r)
             samples[i - warm] = holmes_now_ns() - start;
     }
     qsort(samples, r->count, sizeof *samples, by_value);
-    median = (double)samples[r->count / 2] / 2e3;
+    middle = r->count / 2;
+    median = (double)samples[middle] / 2e3;
     free(samples);
     return median;
 }

@@ -136,8 +136,9 @@ struct wire_nic {
     struct ibv_pd *pd;
     struct wire_limits limits;
     int max_cqe, max_qp_wr;
-    unsigned access;       /* of memory registrations */
-    atomic_int fatal;      /* negative errno once the device is lost */
+    bool endless;     /* it takes the largest retry count for "for ever": lanes are timed here */
+    unsigned access;  /* of memory registrations */
+    atomic_int fatal; /* negative errno once the device is lost */
     atomic_bool link_lost; /* the port was down at some time since */
 
     pthread_mutex_t lock;
@@ -155,10 +156,13 @@ struct wire_nic {
 /* Work requests of one send queue, oldest first. */
 struct verbs_ring {
     uint32_t head, tail;  /* posted, known to be done; free-running */
+    uint32_t nsignalled;  /* between them, those that asked for a completion */
     uint32_t unsignalled; /* since the last that asked for a completion */
     struct verbs_slot {
         void *context;
-        bool report; /* its completion is an event for the caller */
+        uint32_t len;
+        bool report;    /* its completion is an event for the caller */
+        bool signalled; /* there will be one */
     } slots[VERBS_SQ_DEPTH];
 };
 
@@ -166,6 +170,7 @@ struct wire_cq {
     struct wire_nic *wn;
     struct ibv_cq *cq;
     unsigned nlanes;
+    unsigned idle_polls; /* that found nothing */
     uint32_t generation; /* of the next lane */
     struct wire_lane *lanes[VERBS_CQ_LANES];
     /* Taken from the queue when a lane closed, for lanes that stay. */
@@ -188,6 +193,7 @@ struct wire_lane {
     int retries;
     unsigned rq_taken; /* receives used up and not posted again */
     unsigned sq_depth;
+    uint64_t moved_ns; /* endless device: since when the oldest that asked is the oldest */
     struct verbs_ring sq;
     struct ibv_qp *flush_qp; /* connected to itself; NULL without `flush` */
     struct verbs_ring flush;
@@ -195,6 +201,9 @@ struct wire_lane {
 
 /* Leaves -EAGAIN or 0 for an error once; later errors are dropped. Returns the lane's error. */
 int holmes_verbs_lane_fail(struct wire_lane *lane, int error);
+
+/* Makes the device give back all that is posted. */
+void holmes_verbs_qp_end(struct ibv_qp *qp);
 
 /* verbs_async.c: starts and stops the thread that reads the device's events. */
 int holmes_verbs_watch(struct wire_nic *wn);

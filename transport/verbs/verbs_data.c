@@ -14,11 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "log.h"
 #include "verbs.h"
 
 #define POLL_BATCH 16
 #define SLOT_MASK  (VERBS_SQ_DEPTH - 1)
+
+#define IDLE_POLLS       64   /* between looks at the clock */
+#define SLOW_NS_PER_BYTE 4000 /* 250 kB/s: soft RoCE where packets get lost */
 
 enum wr_kind { WR_WRITE, WR_RECEIVE, WR_FLUSH };
 
@@ -193,14 +197,29 @@ static unsigned ring_used(const struct verbs_ring *r)
     return r->head - r->tail;
 }
 
-/* Enters a request that is about to be posted. Returns whether it must ask for a completion. */
-static bool ring_push(struct verbs_ring *r, void *context, bool report)
+/* Enters a request that is about to be posted. Returns whether it must ask for a completion. Where
+ * lanes are timed one request at least does among those that are out. */
+static bool ring_push(struct wire_lane *lane, struct verbs_ring *r, void *context, size_t len,
+                      bool report)
 {
-    r->slots[r->head++ & SLOT_MASK] = (struct verbs_slot){.context = context, .report = report};
-    if (!report && ++r->unsignalled < VERBS_SIGNAL)
-        return false;
-    r->unsignalled = 0;
-    return true;
+    bool timed = lane->wn->endless && r->nsignalled == 0;
+    bool signalled = report || ++r->unsignalled == VERBS_SIGNAL || timed;
+
+    r->slots[r->head++ & SLOT_MASK] = (struct verbs_slot){
+        .context = context, .len = (uint32_t)len, .report = report, .signalled = signalled};
+    if (timed)
+        lane->moved_ns = holmes_now_ns();
+    if (signalled) {
+        r->nsignalled++;
+        r->unsignalled = 0;
+    }
+    return signalled;
+}
+
+static void ring_take_back(struct verbs_ring *r, uint32_t head)
+{
+    while (r->head != head)
+        r->nsignalled -= r->slots[--r->head & SLOT_MASK].signalled;
 }
 
 /* All requests up to the one in `slot` are done; that one is returned. */
@@ -211,6 +230,7 @@ static struct verbs_slot ring_pop(struct verbs_ring *r, uint32_t slot)
     while (ring_used(r) > 0) {
         uint32_t at = r->tail++ & SLOT_MASK;
 
+        r->nsignalled -= r->slots[at].signalled;
         if (at == slot)
             return r->slots[at];
     }
@@ -260,7 +280,7 @@ static int post_failed(struct wire_lane *lane, struct ibv_send_wr *first,
 {
     rc = rc > 0 ? -rc : holmes_verbs_errno(EIO);
     if (bad == first)
-        lane->sq.head = head; /* nothing was posted */
+        ring_take_back(&lane->sq, head); /* nothing was posted */
     else
         rc = holmes_verbs_lane_fail(lane, rc);
     return rc == -EAGAIN ? -EIO : rc;
@@ -288,11 +308,11 @@ int holmes_verbs_lane_post(struct wire_lane *lane, const struct wire_write *w)
         wrs[0].opcode = IBV_WR_RDMA_WRITE;
         wrs[0].wr_id = wr_id(lane, WR_WRITE, lane->sq.head);
         wrs[0].next = last = &wrs[1];
-        if (ring_push(&lane->sq, NULL, false))
+        if (ring_push(lane, &lane->sq, NULL, w->len, false))
             wrs[0].send_flags |= IBV_SEND_SIGNALED;
     }
     last->wr_id = wr_id(lane, WR_WRITE, lane->sq.head);
-    if (ring_push(&lane->sq, w->context, report))
+    if (ring_push(lane, &lane->sq, w->context, split ? 0 : w->len, report))
         last->send_flags |= IBV_SEND_SIGNALED;
     rc = ibv_post_send(lane->qp, wrs, &bad);
     return rc == 0 ? 0 : post_failed(lane, wrs, bad, head, rc);
@@ -323,7 +343,7 @@ int holmes_verbs_lane_flush(struct wire_lane *lane, const void *buf, const struc
     rc = ibv_post_send(lane->flush_qp, &wr, &bad);
     if (rc != 0)
         return rc > 0 ? -rc : holmes_verbs_errno(EIO);
-    ring_push(r, context, true);
+    ring_push(lane, r, context, 1, true);
     return 0;
 }
 
@@ -384,6 +404,8 @@ static bool event_from_request(struct wire_lane *lane, struct verbs_ring *r,
     int error = request_error(lane, wc);
     bool first;
 
+    if (lane->wn->endless)
+        lane->moved_ns = holmes_now_ns();
     if (error == 0) {
         *out = (struct wire_event){.type = WIRE_WRITE_DONE, .context = slot.context};
         return slot.report;
@@ -423,6 +445,42 @@ static int saved_take(struct wire_cq *cq, struct wire_event *events, int max)
     return n;
 }
 
+/* Until the next completion of the lane's writes: the retries that were asked for, and the time
+ * that the bytes before it take on a slow network. */
+static uint64_t patience_ns(const struct wire_lane *lane)
+{
+    const struct verbs_options *o = &lane->wn->opts;
+    uint64_t ns = (4096ull << o->timeout) * (uint64_t)(o->retry_cnt + 1);
+
+    for (uint32_t i = lane->sq.tail; i != lane->sq.head; i++) {
+        ns += (uint64_t)lane->sq.slots[i & SLOT_MASK].len * SLOW_NS_PER_BYTE;
+        if (lane->sq.slots[i & SLOT_MASK].signalled)
+            break;
+    }
+    return ns;
+}
+
+/* For a device that sends again for ever: a dead peer must be known some time. A time-out of 0 asks
+ * for that, too. */
+static void cq_time_out(struct wire_cq *cq)
+{
+    uint64_t now = holmes_now_ns();
+    char peer[VERBS_END_TEXT];
+
+    for (unsigned i = 0; i < VERBS_CQ_LANES; i++) {
+        struct wire_lane *lane = cq->lanes[i];
+
+        if (!lane || lane->probe || lane->sq.nsignalled == 0 || lane->wn->opts.timeout == 0 ||
+            holmes_verbs_lane_poll(lane) != 0 || now - lane->moved_ns < patience_ns(lane))
+            continue;
+        holmes_warn(NET, "nic %s qp 0x%x: no answer for %.1f s; its peer is %s", cq->wn->nic.name,
+                    lane->own.qpn, (double)(now - lane->moved_ns) * 1e-9,
+                    holmes_verbs_end_text(&lane->peer, peer));
+        holmes_verbs_lane_fail(lane, -ECONNRESET);
+        holmes_verbs_qp_end(lane->qp);
+    }
+}
+
 int holmes_verbs_cq_poll(struct wire_cq *cq, struct wire_event *events, int max)
 {
     int n = cq->nsaved > 0 ? saved_take(cq, events, max) : 0, got = POLL_BATCH, want;
@@ -439,5 +497,7 @@ int holmes_verbs_cq_poll(struct wire_cq *cq, struct wire_event *events, int max)
         if (got < want)
             break;
     }
+    if (n == 0 && cq->wn->endless && ++cq->idle_polls % IDLE_POLLS == 0)
+        cq_time_out(cq);
     return n;
 }

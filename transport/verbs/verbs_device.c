@@ -12,8 +12,8 @@
 /* Beyond, a write is cut; no message of NCCL's is as large. */
 #define MAX_WRITE ((size_t)1 << 30)
 
-#define SOFT_ROCE_VENDOR  0xffffff
-#define SOFT_ROCE_RETRIES 6
+#define SOFT_ROCE_VENDOR 0xffffff
+#define RETRY_CNT_MAX    7
 
 static int device_open(const char *name, struct ibv_context **out)
 {
@@ -51,10 +51,7 @@ static int nic_take_device(struct wire_nic *wn)
         return rc > 0 ? -rc : holmes_verbs_errno(EIO);
     wn->max_cqe = attr.max_cqe;
     wn->max_qp_wr = attr.max_qp_wr;
-    /* The kernel's soft RoCE takes the largest count for "for ever", and a dead peer would never be
-     * known. */
-    if (attr.vendor_id == SOFT_ROCE_VENDOR && wn->opts.retry_cnt > SOFT_ROCE_RETRIES)
-        wn->opts.retry_cnt = SOFT_ROCE_RETRIES;
+    wn->endless = attr.vendor_id == SOFT_ROCE_VENDOR && wn->opts.retry_cnt == RETRY_CNT_MAX;
     return 0;
 }
 

@@ -47,6 +47,13 @@ static int qp_modify(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     return rc > 0 ? -rc : holmes_verbs_errno(EIO);
 }
 
+void holmes_verbs_qp_end(struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    qp_modify(qp, &attr, IBV_QP_STATE);
+}
+
 static unsigned depth(const struct wire_nic *wn, unsigned want)
 {
     return wn->max_qp_wr > 0 && (unsigned)wn->max_qp_wr < want ? (unsigned)wn->max_qp_wr : want;
