@@ -50,9 +50,6 @@ enum holmes_env_type {
       "CUDA driver to open, when GPU memory must go over tcp")                                     \
     X(STAGE_MB, "HOLMES_STAGE_MB", INT, "256", 1, 65536, NULL,                                     \
       "MiB of pinned memory per Ethernet NIC, shared by the connections that move GPU memory")     \
-    X(WRITE_MAX, "HOLMES_WRITE_MAX", INT, "0", 0, 1 << 30, NULL,                                   \
-      "bytes in one RDMA write, 0: as many as the port takes; at least 128; small ones survive "   \
-      "heavy loss")                                                                                \
     X(LIBFABRIC, "HOLMES_LIBFABRIC", STRING, "libfabric.so.1", 0, 0, NULL, "libfabric to open")    \
     X(LIBIBVERBS, "HOLMES_LIBIBVERBS", STRING, "libibverbs.so.1", 0, 0, NULL,                      \
       "libibverbs to open")                                                                        \

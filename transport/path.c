@@ -44,7 +44,6 @@ static void take_limits(struct holmes_conn *c, const struct wire_limits *l)
 
 static int rails_open(struct holmes_conn *c, const struct path_plan *plan)
 {
-    size_t wish = (size_t)holmes_env_int(HOLMES_ENV_WRITE_MAX);
     int rc = 0;
 
     if (posix_memalign(&c->control, 4096, control_size(c->sending)) != 0) {
@@ -62,8 +61,6 @@ static int rails_open(struct holmes_conn *c, const struct path_plan *plan)
         take_limits(c, &rail->dev->limits);
         rc = rail_open(c, rail);
     }
-    if (wish > 0 && device_is_rdma(plan->dev) && wish < c->limits.max_write)
-        c->limits.max_write = wish > LANE_ALIGN ? wish : LANE_ALIGN;
     return rc;
 }
 

@@ -36,11 +36,7 @@ while read -r name program netem; do
     [ "$name" = "$cable" ] || change_cable "$name" $netem
     read -r now _ </proc/uptime
     echo "$now $name $program"
-    # The driver retries seven times for each packet that it knows to have arrived, and learns that
-    # every 64 packets or at the end of a write: at one packet in twenty, long writes do not get through.
-    write_max=0
-    [ "$netem" != "loss 5%" ] || write_max=65536
     # its failures are in the report
-    HOLMES_WRITE_MAX=$write_max TEST_RECORDS=$share/$name timeout -k 5 200 "$top/tools/test-record" "$build/tests/$program" \
+    TEST_RECORDS=$share/$name timeout -k 5 200 "$top/tools/test-record" "$build/tests/$program" \
         </dev/null >"$share/$name/$(basename "$program").log" 2>&1
 done <"$share/plan"
