@@ -107,6 +107,10 @@ struct wire_ops {
     void (*nic_close)(struct wire_nic *wn); /* all its lanes, cqs and mrs are closed before */
     void (*nic_limits)(const struct wire_nic *wn, struct wire_limits *out);
 
+    /* Optional: whether lanes may be raised on it now. -EIO: the device is lost; -ENETDOWN: its
+     * link is down. Reads a field. */
+    int (*nic_status)(const struct wire_nic *wn);
+
     /* Connection events of all lanes of this NIC: lanes coming up, peers gone. Cheap enough for
      * every poll of a connect, to be rate-limited in the data path. */
     void (*nic_progress)(struct wire_nic *wn);

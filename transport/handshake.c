@@ -145,8 +145,16 @@ static void find_own_ports(const struct holmes_conn *c, struct own_ports *own)
         return;
     }
     for (int i = 0; i < d->nmembers; i++) {
+        const struct device *port = d->members[i];
+
         if (!device_has_port(d, i))
             continue;
+        rc = port->ops->nic_status ? port->ops->nic_status(port->wn) : 0;
+        if (rc != 0) {
+            snprintf(own->why_none, sizeof own->why_none, "%.31s:%.24s: %s", c->host,
+                     port->nic.name, rc == -ENETDOWN ? "link down" : "device lost");
+            continue;
+        }
         describe_port(d->members[i], &own->ports[own->n]);
         own->members[own->n++] = i;
     }

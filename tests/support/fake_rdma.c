@@ -62,6 +62,12 @@ static void fake_nic_limits(const struct wire_nic *wn, struct wire_limits *out)
     out->dmabuf = plan->gpu;
 }
 
+static int fake_nic_status(const struct wire_nic *wn)
+{
+    (void)wn;
+    return plan->status;
+}
+
 static void fake_nic_progress(struct wire_nic *wn)
 {
     under->nic_progress(wn);
@@ -210,6 +216,7 @@ static const struct wire_ops fake_ops = {
     .nic_open = fake_nic_open,
     .nic_close = fake_nic_close,
     .nic_limits = fake_nic_limits,
+    .nic_status = fake_nic_status,
     .nic_progress = fake_nic_progress,
     .mr_reg = fake_mr_reg,
     .mr_reg_dmabuf = fake_mr_reg_dmabuf,

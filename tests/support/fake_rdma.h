@@ -20,6 +20,7 @@ struct fake_rdma_plan {
     enum wire_role lane_error_role; /* on this end, both */
     bool deaf;                      /* nothing that a probe posts arrives */
     uint16_t path_mtu;              /* a probe with a larger MTU is deaf; 0: no limit */
+    int status;                     /* of every port: -EIO lost, -ENETDOWN */
     bool gpu;                       /* takes dma-bufs */
 
     /* What happened. */

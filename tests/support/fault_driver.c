@@ -70,6 +70,11 @@ static void fault_nic_limits(const struct wire_nic *wn, struct wire_limits *out)
     under->nic_limits(wn, out);
 }
 
+static int fault_nic_status(const struct wire_nic *wn)
+{
+    return under->nic_status ? under->nic_status(wn) : 0;
+}
+
 static void fault_nic_progress(struct wire_nic *wn)
 {
     under->nic_progress(wn);
@@ -349,6 +354,7 @@ static struct wire_ops fault_ops = {
     .nic_open = fault_nic_open,
     .nic_close = fault_nic_close,
     .nic_limits = fault_nic_limits,
+    .nic_status = fault_nic_status,
     .nic_progress = fault_nic_progress,
     .mr_reg = fault_mr_reg,
     .mr_reg_dmabuf = fault_mr_reg_dmabuf,

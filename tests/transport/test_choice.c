@@ -208,6 +208,26 @@ Test(choice, port_that_cannot_be_opened_on_one_side_gets_tcp)
     }
 }
 
+Test(choice, lost_device_or_link_gets_tcp_until_it_is_back)
+{
+    struct link l;
+
+    two_rdma_nodes();
+    open_ends(&l, 1, 1);
+    link_connect(&l);
+    both_say(&l, "verbs", "probe passed");
+    plan.status = -EIO;
+    connect_again(&l);
+    both_say(&l, "tcp", "mlx5_0: device lost");
+    plan.status = -ENETDOWN;
+    connect_again(&l);
+    both_say(&l, "tcp", "mlx5_0: link down");
+    plan.status = 0;
+    connect_again(&l);
+    both_say(&l, "verbs", "probe passed");
+    link_close(&l);
+}
+
 Test(choice, missing_library_is_one_line_and_everything_over_tcp)
 {
     struct link l;

@@ -140,6 +140,7 @@ struct wire_nic {
     unsigned access;  /* of memory registrations */
     atomic_int fatal; /* negative errno once the device is lost */
     atomic_bool link_lost; /* the port was down at some time since */
+    atomic_bool link_down; /* and is */
 
     pthread_mutex_t lock;
     pthread_cond_t raised;    /* some lane's `raising` ended */
@@ -232,6 +233,7 @@ int holmes_verbs_mr_reg(struct wire_nic *wn, void *addr, size_t len, struct wire
 int holmes_verbs_mr_reg_dmabuf(struct wire_nic *wn, void *addr, size_t len, uint64_t offset, int fd,
                                struct wire_mr *out);
 void holmes_verbs_mr_dereg(struct wire_nic *wn, struct wire_mr *mr);
+int holmes_verbs_nic_status(const struct wire_nic *wn);
 void holmes_verbs_nic_progress(struct wire_nic *wn);
 int holmes_verbs_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,
                              const struct wire_lane_params *params, void *blob, size_t *blob_len,

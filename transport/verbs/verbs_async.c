@@ -11,7 +11,7 @@
 #include "log.h"
 #include "verbs.h"
 
-static void on_port(const struct wire_nic *wn, const struct ibv_async_event *e)
+static void on_port(struct wire_nic *wn, const struct ibv_async_event *e)
 {
     const char *name = wn->nic.name;
 
@@ -20,10 +20,12 @@ static void on_port(const struct wire_nic *wn, const struct ibv_async_event *e)
     switch (e->event_type) {
     case IBV_EVENT_PORT_ERR:
         atomic_store(&wn->link_lost, true);
+        atomic_store(&wn->link_down, true);
         holmes_warn(NET, "nic %s: port down: transfers wait for it until their retries are used up",
                     name);
         break;
     case IBV_EVENT_PORT_ACTIVE:
+        atomic_store(&wn->link_down, false);
         holmes_warn(NET, "nic %s: port up", name);
         break;
     case IBV_EVENT_GID_CHANGE:

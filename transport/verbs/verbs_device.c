@@ -189,6 +189,15 @@ void holmes_verbs_nic_limits(const struct wire_nic *wn, struct wire_limits *out)
     *out = wn->limits;
 }
 
+int holmes_verbs_nic_status(const struct wire_nic *wn)
+{
+    int fatal = atomic_load(&wn->fatal);
+
+    if (fatal != 0)
+        return fatal;
+    return atomic_load(&wn->link_down) ? -ENETDOWN : 0;
+}
+
 const struct wire_ops holmes_wire_verbs = {
     .name = "verbs",
     .rdma = true,
@@ -196,6 +205,7 @@ const struct wire_ops holmes_wire_verbs = {
     .nic_open = holmes_verbs_nic_open,
     .nic_close = holmes_verbs_nic_close,
     .nic_limits = holmes_verbs_nic_limits,
+    .nic_status = holmes_verbs_nic_status,
     .nic_progress = holmes_verbs_nic_progress,
     .mr_reg = holmes_verbs_mr_reg,
     .mr_reg_dmabuf = holmes_verbs_mr_reg_dmabuf,
