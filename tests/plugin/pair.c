@@ -213,11 +213,17 @@ int listening_ports(int *ports, int max)
     return n;
 }
 
+bool over_rdma(void)
+{
+    return getenv("HOLMES_TEST_VERBS") != NULL;
+}
+
 void private_loopback(void)
 {
     struct ifreq req = {.ifr_name = "lo", .ifr_flags = IFF_UP};
     int fd;
 
+    setenv("NCCL_IB_DISABLE", "1", 1);
     if (geteuid() != 0)
         return;
     cr_assert_eq(unshare(CLONE_NEWNET), 0);

@@ -38,7 +38,11 @@ int count_threads(void);
 /* Ports of TCP sockets of this process that listen, at most `max`; returns their number. */
 int listening_ports(int *ports, int max);
 
+/* Whether the plugin finds RDMA ports here: in a guest of tests/soft-roce. */
+bool over_rdma(void);
+
 /* Moves this process into a network namespace with nothing but loopback, where all ports are free.
+ * RDMA devices belong to no namespace and are turned off.
  * Without root it stays where it is, which is good enough for ports that are asked for politely. */
 void private_loopback(void);
 

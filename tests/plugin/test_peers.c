@@ -347,7 +347,8 @@ Test(peers, a_failing_send_beside_a_pending_one_is_closed_by_another_thread)
     first = pair_isend(&p, out[0], 1024, out_mr);
     while (rc == ncclSuccess && !second && !holmes_deadline_passed(deadline))
         rc = net_isend(&p.api, p.send, out[1], 65536, 0, out_mr, &second);
-    cr_expect_eq(rc, ncclInvalidUsage, "%d", rc);
+    cr_expect_eq(rc, ncclInvalidUsage, "%d, %s:\n%s", rc, second ? "taken" : "not taken",
+                 log_text());
     (void)first;
     cr_assert_eq(pthread_create(&thread, NULL, close_both, &p), 0);
     pthread_join(thread, NULL);

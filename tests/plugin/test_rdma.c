@@ -10,7 +10,7 @@ TestSuite(rdma, .timeout = 120);
 
 static void guests_only(void)
 {
-    if (!getenv("HOLMES_TEST_VERBS"))
+    if (!over_rdma())
         cr_skip("not in a guest of tests/soft-roce");
 }
 
@@ -141,5 +141,61 @@ Test(rdma, without_its_library_everything_goes_over_tcp)
     pair_connect(&p);
     pair_move(&p, 100000, 100000);
     cr_expect(log_has(NCCL_LOG_INFO, " tcp ", "libibverbs.so.99 not found"), "%s", log_text());
+    pair_fini(&p);
+}
+
+/* What the kernel holds for all RDMA devices, by `rdma resource`: queue pairs, completion queues,
+ * memory regions, protection domains. */
+static void count_objects(int total[4])
+{
+    static const char *const kinds[] = {" qp ", " cq ", " mr ", " pd "};
+    char line[512];
+    FILE *f = popen("rdma resource show", "r");
+    int lines = 0;
+
+    memset(total, 0, 4 * sizeof *total);
+    cr_assert_not_null(f);
+    for (; fgets(line, sizeof line, f); lines++)
+        for (int k = 0; k < 4; k++) {
+            const char *at = strstr(line, kinds[k]);
+
+            cr_assert_not_null(at, "no%sin \"%s\"", kinds[k], line);
+            total[k] += atoi(at + 4);
+        }
+    pclose(f);
+    cr_assert_geq(lines, 2, "rdma resource tells of %d devices", lines);
+}
+
+static void cycle(struct pair *p)
+{
+    pair_connect_dev(p, 0, 1);
+    pair_move(p, 1000, 1000);
+    pair_close(p);
+    log_clear();
+}
+
+Test(rdma, thousand_connections_leave_nothing_behind, .timeout = 900)
+{
+    int before[4], open[4], after[4], fds;
+    struct pair p;
+
+    guests_only();
+    pair_init(&p, 12);
+    pair_connect_dev(&p, 0, 1);
+    cr_assert(log_has(NCCL_LOG_INFO, " verbs over ", "rxe_v0"), "%s", log_text());
+    pair_move(&p, 1000, 1000);
+    count_objects(open);
+    pair_close(&p);
+    cycle(&p);
+    count_objects(before);
+    cr_assert_gt(open[0], before[0], "an open connection has queue pairs");
+    fds = count_fds();
+    for (int i = 0; i < 1000; i++)
+        cycle(&p);
+    count_objects(after);
+    for (int k = 0; k < 4; k++)
+        cr_expect_eq(after[k], before[k], "%d became %d (queue pairs, cqs, mrs, pds: %d)",
+                     before[k], after[k], k);
+    cr_expect_eq(count_fds(), fds);
     pair_fini(&p);
 }

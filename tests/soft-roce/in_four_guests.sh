@@ -45,7 +45,7 @@ network_up() {
         ip link set eth1 mtu 9000 up &&
         roce_add rxe0 eth0 || return 1
     for other in $hosts; do
-        await 60 answers "$(plain_address "$other")" || return 1
+        await 200 answers "$(plain_address "$other")" || return 1
     done
     await 60 answers "$(cable_address "$neighbour")"
 }
