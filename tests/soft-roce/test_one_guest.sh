@@ -51,7 +51,7 @@ over plugin good_cable "$plugin"
 setup=transport/test_conn
 over bad one_percent_lost "$messages $setup" loss 1%
 over bad five_percent_lost "$messages" loss 5%
-over bad 10_ms_late "$messages" delay 10ms
+over bad 2_ms_late "$messages" delay 2ms
 
 # The guests with bad cables mostly wait.
 start bad
