@@ -1,0 +1,45 @@
+/* holmes-topo: finds the verb and hands over. */
+#include <stdio.h>
+#include <string.h>
+
+#include "verbs.h"
+
+static const struct topo_verb verbs[] = {
+    {NULL, NULL, NULL},
+};
+
+static void usage(FILE *out)
+{
+    fputs("Usage: holmes-topo VERB [OPTION...]\n\n"
+          "Finds the NICs of a cluster's nodes, plans who talks to whom over what, and hands the\n"
+          "plan to the programs that train.\n\n",
+          out);
+    for (const struct topo_verb *v = verbs; v->name; v++)
+        fprintf(out, "  %-10s %s\n", v->name, v->summary);
+    fputs("\nholmes-topo VERB --help tells of a verb.\n", out);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        usage(stderr);
+        return TOPO_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        usage(stdout);
+        return TOPO_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("holmes-topo " HOLMES_VERSION);
+        return TOPO_OK;
+    }
+    for (const struct topo_verb *v = verbs; v->name; v++)
+        if (strcmp(argv[1], v->name) == 0)
+            return v->run(argc - 1, argv + 1);
+    fprintf(stderr, "holmes-topo: no verb \"%s\"; there are:", argv[1]);
+    for (const struct topo_verb *v = verbs; v->name; v++)
+        fprintf(stderr, " %s", v->name);
+    fputc('\n', stderr);
+    return TOPO_USAGE;
+}

@@ -1,0 +1,13 @@
+/* The verbs of holmes-topo. Each gets the arguments from its own name on, as main does, and returns
+ * the exit status. */
+#ifndef HOLMES_TOPO_VERBS_H
+#define HOLMES_TOPO_VERBS_H
+
+enum topo_exit { TOPO_OK = 0, TOPO_FAILED = 1, TOPO_USAGE = 2 };
+
+struct topo_verb {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv);
+};
+
+#endif
