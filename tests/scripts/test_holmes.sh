@@ -5,7 +5,7 @@
 
 help_is_complete() {
     gives 0 "$top/holmes" help || return 1
-    for command in setup demo test bench bundle lint help; do
+    for command in setup demo test bench bundle fuzz lint help; do
         says out "  $command " || return 1
     done
 }

@@ -30,6 +30,7 @@ change_cable() { # change_cable NAME NETEM...
 }
 
 roce_pair || exit 1
+export HOLMES_TEST_PATIENCE=8 # emulation is slow enough when the machine is not shared
 export HOLMES_TEST_VERBS=rxe_v0,rxe_v1
 export NCCL_IB_TIMEOUT=14 # a lost packet goes out again after 67 ms; NCCL's default waits for 4 s
 cable=''
@@ -40,5 +41,5 @@ while read -r name program netem; do
     echo "$now $name $program"
     # its failures are in the report
     TEST_RECORDS=$share/$name timeout -k 5 600 "$top/tools/test-record" "$build/tests/$program" \
-        </dev/null >"$share/$name/$(basename "$program").log" 2>&1
+        </dev/null >"$share/$name/$(basename "$program").log" 2>&1 || :
 done <"$share/plan"

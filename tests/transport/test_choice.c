@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/patience.h"
 #include "clock.h"
 #include "fake_rdma.h"
 #include "link.h"
@@ -121,7 +122,7 @@ Test(choice, ports_without_a_path_fall_to_tcp_within_the_probes_time)
     open_ends(&l, 1, 1);
     start = holmes_now_ns();
     link_connect(&l);
-    cr_assert_lt(holmes_now_ns() - start, 5000000000ull);
+    cr_assert_lt(holmes_now_ns() - start, patience_ns(5000));
     both_say(&l, "tcp", "no RDMA path (RoCE v2 IPv4 10.0.0.1, 10.0.0.2)");
     cr_assert_eq(plan.probes, 4, "two rounds on two ends, not %d", plan.probes);
     moves_a_megabyte(&l);
@@ -407,7 +408,7 @@ Test(choice, ports_of_fused_nics_share_the_probes_time)
     open_ends(&l, 4, 4);
     start = holmes_now_ns();
     connect_devices(&l, fuse(l.a, from, 4), fuse(l.b, to, 4));
-    cr_assert_lt(holmes_now_ns() - start, 2000000000ull);
+    cr_assert_lt(holmes_now_ns() - start, patience_ns(2000));
     both_say(&l, "tcp", "no RDMA path");
     cr_assert_eq(plan.probes, 16, "two rounds of four pairs on two ends, not %d", plan.probes);
     link_close(&l);

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/patience.h"
 #include "clock.h"
 #include "wire_pair.h"
 
@@ -25,13 +26,6 @@ static void choose_nics(void)
 }
 
 TestSuite(wire_lanes, .init = choose_nics);
-
-/* Promises about time are for the code that ships. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TIME_SCALE 10
-#else
-#define TIME_SCALE 1
-#endif
 
 Test(wire_lanes, blobs_that_do_not_belong_are_refused)
 {
@@ -199,8 +193,7 @@ static void killed_peer(bool writing)
     killed = holmes_now_ns();
     rc = lane_wait_end(&e, NULL, h.lane, PAIR_TIMEOUT_MS);
     cr_assert(rc == -ECONNRESET || rc == -EPIPE, "%s", strerror(-rc));
-    cr_assert_lt(holmes_now_ns() - killed,
-                 (nics->notices_close ? 2 : 8) * 1000000000ull * TIME_SCALE);
+    cr_assert_lt(holmes_now_ns() - killed, patience_ns(nics->notices_close ? 2000 : 8000));
     cr_assert_eq(
         wire->lane_post(h.lane, &(struct wire_write){.flags = WIRE_WITH_IMM | WIRE_INLINE}), rc);
     if (writing)

@@ -9,18 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/patience.h"
 #include "clock.h"
 #include "transport/ofi/ofi.h"
 #include "wire_pair.h"
 
 static const struct wire_ops *const wire = &holmes_wire_ofi;
-
-/* Promises about time are for the code that ships. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TIME_SCALE 10
-#else
-#define TIME_SCALE 1
-#endif
 
 static struct holmes_nic loopback_nic(void)
 {
@@ -201,7 +195,7 @@ Test(wire_listen, strangers_cost_nothing_and_keep_nobody_out)
         errno = EAGAIN;
         wire->nic_progress(b.wn);
     }
-    expect_pair_up_within(&a, &b, 1000 * TIME_SCALE);
+    expect_pair_up_within(&a, &b, patience_ms(1000));
     cr_assert(wait_descriptors(&b, before, PAIR_TIMEOUT_MS), "%d descriptors instead of %d",
               open_descriptors(), before);
     cr_assert_eq(wire->lane_poll(probe.lane), -EAGAIN);
@@ -227,7 +221,7 @@ Test(wire_listen, silent_strangers_beyond_the_bound_are_dropped_oldest_first)
     before = open_descriptors();
     for (int i = 0; i < SILENT; i++)
         fds[i] = stranger_connect(&port);
-    expect_pair_up_within(&a, &b, 1000 * TIME_SCALE);
+    expect_pair_up_within(&a, &b, patience_ms(1000));
     /* The provider accepts in order, so the first ten are the oldest. */
     while (gone < 10 && !holmes_deadline_passed(deadline)) {
         wire->nic_progress(b.wn);
