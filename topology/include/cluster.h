@@ -48,9 +48,9 @@ struct holmes_node_group {
     struct holmes_hostlist hosts;
     int type;     /* index into types */
     char *fabric; /* id that the user gave all RDMA NICs of these nodes; NULL: none */
-    enum holmes_node_state state;
-    char *why; /* of a state that is not OK, for people; NULL: not told */
-    int slots; /* GPUs to use at most; 0: all of the type */
+    enum holmes_node_state state; /* only OK nodes are planned with */
+    char *why;                    /* of a state that is not OK, for people; NULL: not told */
+    int slots;                    /* GPUs to use at most; 0: all of the type */
 };
 
 /* What joins two fabrics (or all, where `from` and `to` are NULL). */
@@ -67,6 +67,8 @@ struct holmes_cluster_probe {
     bool reaches;
 };
 
+/* Every host comes once, every group's type exists, type names differ; whoever builds one by hand
+ * keeps that. */
 struct holmes_cluster {
     char *name; /* NULL: none */
     int ntypes;
@@ -95,11 +97,12 @@ void holmes_cluster_destroy(struct holmes_cluster *c);
 
 /* Nodes whose RDMA NICs reach one another; or nodes that have none and are joined by Ethernet. */
 struct holmes_fabric {
-    char *name; /* the user's id, else "A", "B", ... in file order */
+    char *name; /* the user's id, else "A", "B", ... (no id of the file) in file order */
     bool rdma;
-    enum holmes_link_layer link;
+    enum holmes_link_layer link; /* HOLMES_LINK_UNKNOWN: no RDMA */
     int nics;     /* RDMA NICs per node on this fabric (least of its nodes); Ethernet NICs else */
-    double gbps;  /* of a node on this fabric, all its NICs, each way; 0: unknown */
+    double gbps;  /* of a node on this fabric, all its NICs, each way (least of its nodes); 0:
+                     unknown */
     char *reason; /* what decided it, a sentence for people */
 };
 
@@ -107,17 +110,32 @@ struct holmes_fabric {
 struct holmes_fabrics {
     int n;
     struct holmes_fabric *fabrics;
-    int *group_fabric; /* [ngroups of the cluster]: index; probes that part one group split it
-                          beforehand (holmes_fabrics_find rewrites the cluster's groups) */
+    int *group_fabric; /* [ngroups of the cluster]: index into fabrics. -1 only for nodes that are
+                          not OK and about which nothing is known that would place them */
     int nnotes;
     char **notes; /* sentences for people: what was assumed, what was split and why */
 };
 
-/* Groups by the rules of the wire choice: ids, then link layers, then subnet prefixes or common GID
- * kinds, then probes. May split groups of `c` (and nothing else of it), so that a group lies in one
- * fabric. What remains ambiguous is refused with -EINVAL and a sentence in `why` that says which
- * nodes, and which ids or probes would settle it; probes that are not transitive likewise.
- * `separate_ambiguous` keeps such nodes apart, with a note, in place of the refusal. */
+/* Groups the nodes by the rules of the wire choice, in this order, and splits groups of `c` (and
+ * changes nothing else of it) so that each lies in one fabric:
+ *
+ * 1. Ids (of the entry, else of the NIC): equal ones share, different ones never do.
+ * 2. InfiniBand and RoCE do not share.
+ * 3. InfiniBand: the same subnet prefix other than the default fe80:: shares, different prefixes do
+ *    not. RoCE: without a common kind of GID they do not share.
+ * 4. What is still open is settled by probes: one that says yes joins two hosts, one that says no
+ *    parts what they are joined to. Hosts of one entry are no exception: standing in one line is no
+ *    proof, unless the caller says so with `separate_ambiguous`.
+ *
+ * A node with several kinds of RDMA NICs counts by those that together are fastest; a note names
+ * the others. Nodes without RDMA: those with an id are one fabric per id, all others one together,
+ * since TCP is taken to reach everywhere.
+ *
+ * What remains open between nodes that are OK is refused with -EINVAL and a sentence in `why` that
+ * says which nodes, and what would settle it. `separate_ambiguous` takes every entry of the file as
+ * joined in itself and apart from the others, with a note, in place of the refusal. Refused in any
+ * case: probes that are not transitive or contradict one another, an id on both InfiniBand and
+ * RoCE, and a link or probe that names what does not exist. Near linear in groups and probes. */
 int holmes_fabrics_find(struct holmes_cluster *c, bool separate_ambiguous,
                         struct holmes_fabrics **out, char *why, size_t why_len);
 void holmes_fabrics_destroy(struct holmes_fabrics *f);
