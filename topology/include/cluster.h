@@ -81,9 +81,9 @@ struct holmes_cluster {
     struct holmes_cluster_probe *probes;
 };
 
-/* Reads a cluster file (YAML; docs/cluster-file.md). On failure *out is untouched and `why` has a
- * sentence with file, line and field. -EINVAL, -ENOENT and other errors of opening, -ENOMEM. The
- * caller destroys *out. */
+/* Reads a cluster file (YAML; docs/cluster-file.md), of "-" standard input. On failure *out is
+ * untouched and `why` has a sentence with file, line and field. -EINVAL, -ENOENT and other errors
+ * of opening, -ENOMEM. The caller destroys *out. */
 int holmes_cluster_read(const char *path, struct holmes_cluster **out, char *why, size_t why_len);
 /* The same from memory; `name` stands for the file in messages. */
 int holmes_cluster_parse(const char *name, const void *data, size_t len,
