@@ -15,13 +15,19 @@
 
 #include "cluster.h"
 
+/* What NCCL keeps under way to one peer unless told otherwise, and what a plan asks for at most. */
+#define HOLMES_NCCL_WINDOW     ((int64_t)2 << 20)
+#define HOLMES_NCCL_WINDOW_MAX ((int64_t)64 << 20)
+
 /* A GPT as its sizes. */
 struct holmes_gpt {
     char name[64];
-    int layers, hidden, heads, sequence, vocabulary;
+    int layers, hidden, heads, sequence;
+    int vocabulary;             /* 0: not told; then embedding and head count nothing */
     int ffn;                    /* 0: 4 * hidden */
     bool tied;                  /* embedding and head share their weights */
     bool recompute;             /* activations are recomputed in the backward */
+    bool scores_stored;         /* attention scores are kept for the backward: no flash attention */
     bool distributed_optimizer; /* optimizer state is divided over the data ranks */
     int bytes_per_weight;       /* 2: bf16 with fp32 master weights; 4: fp32 */
 };
@@ -33,6 +39,8 @@ struct holmes_plan_request {
     int tensor, pipeline, data; /* 0: chosen */
     bool allow_cross;           /* data groups may straddle fabrics: warned of, not refused */
     double efficiency; /* of the GPUs' tflops that a layer reaches; 0: the model's own (cost.h) */
+    int64_t window_bytes; /* of NCCL per peer; 0: what the slowest crossing link needs, which emit
+                             sets; HOLMES_NCCL_WINDOW: NCCL left alone */
 };
 
 /* One node's part in rank order. Ranks of a node are consecutive. */
@@ -90,9 +98,9 @@ struct holmes_plan {
     struct holmes_plan_idle *idle;
     struct holmes_plan_cost cost;
     struct holmes_plan_cost
-        naive; /* same sizes, nodes in file order, layers even; step_s 0: none */
-    int64_t
-        window_bytes; /* per peer, that the slowest crossing link needs: bandwidth x round trip */
+        naive;            /* same sizes, nodes in file order, layers even; step_s 0: none */
+    int64_t window_bytes; /* per peer, that the crossing links need: bandwidth x round trip, at most
+                             HOLMES_NCCL_WINDOW_MAX; 0: nothing crosses */
     int nnotes;
     char **notes; /* for people: choices made and why (--explain), warnings */
 };
