@@ -22,14 +22,19 @@ static void warn_of_family(const char *family)
                     family);
 }
 
-static int discover_ethernet(const char *sysfs_root, struct netifs *all, struct holmes_nic *nics,
-                             int *nnics)
+struct holmes_netif_request holmes_netif_request_env(void)
 {
-    const struct holmes_netif_request req = {
+    return (struct holmes_netif_request){
         .ifname = holmes_env_string(HOLMES_ENV_NCCL_SOCKET_IFNAME),
         .family = holmes_env_string(HOLMES_ENV_NCCL_SOCKET_FAMILY),
         .comm_id = holmes_env_string(HOLMES_ENV_NCCL_COMM_ID),
     };
+}
+
+static int discover_ethernet(const char *sysfs_root, struct netifs *all, struct holmes_nic *nics,
+                             int *nnics)
+{
+    const struct holmes_netif_request req = holmes_netif_request_env();
     struct holmes_netif_verdict *verdicts;
     char why[768];
     int rc = holmes_netif_collect(sysfs_root, &all->ifs, &all->n);
@@ -54,7 +59,7 @@ static int discover_ethernet(const char *sysfs_root, struct netifs *all, struct 
     return rc;
 }
 
-static struct holmes_rdma_request rdma_request(void)
+struct holmes_rdma_request holmes_rdma_request_env(void)
 {
     return (struct holmes_rdma_request){
         .hca = holmes_env_string(HOLMES_ENV_NCCL_IB_HCA),
@@ -140,7 +145,7 @@ int holmes_nics_discover(const char *sysfs_root,
                          struct holmes_nics *out)
 {
     struct holmes_nic ethernet[HOLMES_NETIFS_MAX];
-    struct holmes_rdma_request req = rdma_request();
+    struct holmes_rdma_request req = holmes_rdma_request_env();
     struct netifs all = {NULL, 0};
     int nethernet = 0, nrdma = 0, rc;
 

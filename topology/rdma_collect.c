@@ -12,6 +12,11 @@
 
 #define CLASS "class/infiniband"
 
+/* Where the devices are: `class` below `root`. */
+struct place {
+    const char *root, *class;
+};
+
 struct port_list {
     struct holmes_rdma_port_seen *ports;
     int n, room;
@@ -140,16 +145,16 @@ static void read_gids(const struct port_place *at, struct holmes_rdma_port_seen 
     }
 }
 
-static void read_port(const char *root, const struct holmes_rdma_port_seen *device, int port,
-                      struct holmes_rdma_port_seen *p)
+static void read_port(const struct place *place, const struct holmes_rdma_port_seen *device,
+                      int port, struct holmes_rdma_port_seen *p)
 {
-    struct port_place at = {.root = root};
+    struct port_place at = {.root = place->root};
     char text[64];
     int64_t lid;
 
     *p = *device;
     p->port = (uint8_t)port;
-    snprintf(at.dir, sizeof at.dir, CLASS "/%s/ports/%d", device->device, port);
+    snprintf(at.dir, sizeof at.dir, "%s/%s/ports/%d", place->class, device->device, port);
     p->state = read_state(&at, "state", p->state_text, sizeof p->state_text);
     read_state(&at, "phys_state", p->state_text, sizeof p->state_text);
     p->link_layer = read_link_layer(&at);
@@ -170,24 +175,26 @@ static bool has_peer_memory(const char *root)
            sysfs_exists(root, "module/nvidia_peermem/version");
 }
 
-static void read_device(const char *root, const char *name, struct holmes_rdma_port_seen *d)
+static void read_device(const struct place *place, const char *name,
+                        struct holmes_rdma_port_seen *d)
 {
+    const char *root = place->root, *class = place->class;
     struct port_place at = {.root = root};
     char text[64], path[PATH_MAX];
     int64_t v;
 
     memset(d, 0, sizeof *d);
     snprintf(d->device, sizeof d->device, "%s", name);
-    snprintf(at.dir, sizeof at.dir, CLASS "/%s", name);
+    snprintf(at.dir, sizeof at.dir, "%s/%s", class, name);
     if (read_attr(&at, "node_type", text, sizeof text) == 0)
         d->node_type = atoi(text);
     d->guid = read_guid(&at, "sys_image_guid");
     if (d->guid == 0)
         d->guid = read_guid(&at, "node_guid");
-    snprintf(path, sizeof path, CLASS "/%s/device", name);
+    snprintf(path, sizeof path, "%s/%s/device", class, name);
     if (sysfs_pci_path(root, path, d->pci_path, sizeof d->pci_path) != 0)
         d->pci_path[0] = '\0';
-    snprintf(path, sizeof path, CLASS "/%s/device/numa_node", name);
+    snprintf(path, sizeof path, "%s/%s/device/numa_node", class, name);
     d->numa_node = sysfs_read_int(root, path, &v) == 0 && v >= 0 && v <= INT_MAX ? (int)v : -1;
     d->peer_memory = has_peer_memory(root);
 }
@@ -206,22 +213,22 @@ static struct holmes_rdma_port_seen *list_grow(struct port_list *l)
     return &l->ports[l->n++];
 }
 
-static int collect_device(const char *root, const char *name, struct port_list *l)
+static int collect_device(const struct place *place, const char *name, struct port_list *l)
 {
     struct holmes_rdma_port_seen device, *p;
     char path[PATH_MAX];
 
     if (strlen(name) >= sizeof device.device)
         return 0; /* longer than the kernel allows */
-    read_device(root, name, &device);
+    read_device(place, name, &device);
     for (int port = 1; port <= UINT8_MAX; port++) {
-        snprintf(path, sizeof path, CLASS "/%s/ports/%d", name, port);
-        if (!sysfs_exists(root, path))
+        snprintf(path, sizeof path, "%s/%s/ports/%d", place->class, name, port);
+        if (!sysfs_exists(place->root, path))
             return 0;
         p = list_grow(l);
         if (!p)
             return -ENOMEM;
-        read_port(root, &device, port, p);
+        read_port(place, &device, port, p);
     }
     return 0;
 }
@@ -231,21 +238,21 @@ static int is_visible(const struct dirent *e)
     return e->d_name[0] != '.';
 }
 
-int holmes_rdma_collect(const char *sysfs_root, struct holmes_rdma_port_seen **out, int *nports)
+static int collect(const struct place *place, struct holmes_rdma_port_seen **out, int *nports)
 {
     struct port_list l = {NULL, 0, 0};
     struct dirent **names;
     char path[PATH_MAX];
     int n, rc = 0;
 
-    if ((size_t)snprintf(path, sizeof path, "%s/" CLASS, sysfs_root) >= sizeof path)
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", place->root, place->class) >= sizeof path)
         return -ENAMETOOLONG;
     n = scandir(path, &names, is_visible, versionsort);
     if (n < 0 && errno != ENOENT && errno != ENOTDIR)
         return -errno;
     for (int i = 0; i < n; i++) {
         if (rc == 0)
-            rc = collect_device(sysfs_root, names[i]->d_name, &l);
+            rc = collect_device(place, names[i]->d_name, &l);
         free(names[i]);
     }
     if (n >= 0)
@@ -257,4 +264,14 @@ int holmes_rdma_collect(const char *sysfs_root, struct holmes_rdma_port_seen **o
     *out = l.ports;
     *nports = l.n;
     return 0;
+}
+
+int holmes_rdma_collect(const char *sysfs_root, struct holmes_rdma_port_seen **out, int *nports)
+{
+    return collect(&(struct place){sysfs_root, CLASS}, out, nports);
+}
+
+int holmes_rdma_collect_class(const char *folder, struct holmes_rdma_port_seen **out, int *nports)
+{
+    return collect(&(struct place){folder, "."}, out, nports);
 }

@@ -78,6 +78,10 @@ int holmes_netif_choose(const struct holmes_netif *ifs, int nifs,
  */
 int holmes_netif_collect(const char *sysfs_root, struct holmes_netif **out, int *nifs);
 
+/* The same of another machine whose sysfs was recorded: nothing comes from this machine's kernel,
+ * so no interface has addresses. Those that were recorded as a name only are left out. */
+int holmes_netif_collect_recorded(const char *sysfs_root, struct holmes_netif **out, int *nifs);
+
 #define HOLMES_GIDS_SEEN_MAX 256 /* entries of a port's GID table that are looked at */
 
 /* One entry of a GID table that is not zero. */
@@ -153,6 +157,13 @@ int holmes_rdma_choose(const struct holmes_rdma_port_seen *ports, int nports,
 /* Lists the ports of all RDMA devices below `sysfs_root`, by name. None is no error. The caller
  * frees *out. 0 or a negative errno. */
 int holmes_rdma_collect(const char *sysfs_root, struct holmes_rdma_port_seen **out, int *nports);
+
+/* The same for a folder that holds what class/infiniband does, and nothing else of a sysfs. */
+int holmes_rdma_collect_class(const char *folder, struct holmes_rdma_port_seen **out, int *nports);
+
+/* The requests of this process's environment, as holmes_nics_discover makes them. */
+struct holmes_netif_request holmes_netif_request_env(void);
+struct holmes_rdma_request holmes_rdma_request_env(void);
 
 struct holmes_nics {
     int n;
