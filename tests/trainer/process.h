@@ -31,8 +31,6 @@ int process_children(pid_t pid, pid_t *out, int max);
 /* Waits until the file holds `count` times `text`. */
 bool process_file_has(const char *path, const char *text, int count, int timeout_ms);
 
-/* A port that was free a moment ago on the loopback. */
-uint16_t process_free_port(void);
 int process_lines(const char *text);
 
 #endif

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../support/free_port.h"
 #include "clock.h"
 #include "jsonlog.h"
 #include "process.h"
@@ -223,7 +224,7 @@ Test(launch, names_the_rank_that_never_comes)
     snprintf(arguments, sizeof arguments,
              "--data %%T " SMALL " --rank 0 --world 2 --pipeline 2 --serve --join-timeout 1 "
              "--rendezvous 127.0.0.1:%u",
-             process_free_port());
+             free_port());
     check_refusal(&c);
 }
 
@@ -235,7 +236,7 @@ Test(launch, gives_up_when_nobody_serves)
     snprintf(arguments, sizeof arguments,
              "--data %%T " SMALL " --rank 1 --world 2 --pipeline 2 --join-timeout 1 "
              "--rendezvous 127.0.0.1:%u",
-             process_free_port());
+             free_port());
     check_refusal(&c);
 }
 
@@ -323,7 +324,7 @@ static void start_by_hand(struct process *p, int rank, uint16_t port, const char
 
 Test(launch, ranks_started_by_hand_train_together)
 {
-    uint16_t port = process_free_port();
+    uint16_t port = free_port();
     struct process serve, p[2];
 
     process_start(&serve, "HOLMES_JOB_SECRET=221b", "--serve --world 2 --rendezvous 127.0.0.1:%u",
@@ -342,7 +343,7 @@ Test(launch, ranks_started_by_hand_train_together)
 
 Test(launch, the_survivor_of_a_job_by_hand_says_who_died)
 {
-    uint16_t port = process_free_port();
+    uint16_t port = free_port();
     struct process p[2];
     char log[128], more[256];
 
@@ -358,7 +359,7 @@ Test(launch, the_survivor_of_a_job_by_hand_says_who_died)
 
 Test(launch, a_rank_with_another_secret_is_kept_out)
 {
-    uint16_t port = process_free_port();
+    uint16_t port = free_port();
     struct process p[2];
 
     start_by_hand(&p[0], 0, port, "--steps 1 --serve --join-timeout 3");

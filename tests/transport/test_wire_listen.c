@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/free_port.h"
 #include "../support/patience.h"
 #include "clock.h"
 #include "transport/ofi/ofi.h"
@@ -329,15 +330,10 @@ Test(wire_listen, one_port_serves_two_hundred_jobs_in_a_row)
 {
     struct holmes_nic nic = loopback_nic();
     struct wire_pair p = {0};
-    struct half h;
     uint16_t port;
 
     loopback_alone();
-    listen_end_open(&p.from);
-    h = half_make(&p.from, WIRE_ACCEPT);
-    port = ntohs(blob_address(&h).sin_port);
-    wire->lane_close(h.lane);
-    end_close(&p.from);
+    port = free_port(); /* one that the kernel does not give to p.from meanwhile */
     for (int i = 0; i < 200; i++) {
         listen_end_open(&p.from);
         p.to.ops = wire;
@@ -369,7 +365,6 @@ static void die_with_a_child(uint16_t port, int hold[2], int ready[2])
 
 Test(wire_listen, child_of_a_dead_process_does_not_hold_the_port)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct holmes_nic nic = loopback_nic();
     struct wire_nic *wn;
     int hold[2], ready[2], status;
@@ -378,8 +373,7 @@ Test(wire_listen, child_of_a_dead_process_does_not_hold_the_port)
     pid_t pid;
 
     loopback_alone();
-    close(listener_at(&at)); /* a port that is free now */
-    port = ntohs(at.sin_port);
+    port = free_port();
     cr_assert_eq(pipe(hold), 0);
     cr_assert_eq(pipe(ready), 0);
     pid = fork();
