@@ -1,0 +1,286 @@
+/* Writes NCCL topology XML, in the narrow form that NCCL's own parser takes: no declaration, no
+ * text, one blank before each attribute, values of at most 254 characters. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host.h"
+#include "pci.h"
+#include "utf8.h"
+
+#define VALUE_MAX 254
+
+struct writer {
+    const struct holmes_host *h;
+    FILE *out;
+    int indent;
+};
+
+static void open_tag(struct writer *w, const char *name)
+{
+    fprintf(w->out, "%*s<%s", w->indent, "", name);
+}
+
+/* NCCL's parser knows no references: what XML would have to escape becomes '_'. */
+static void attr(struct writer *w, const char *key, const char *value)
+{
+    size_t n, used = 0;
+
+    fprintf(w->out, " %s=\"", key);
+    for (const char *p = value; *p && used < VALUE_MAX; p += n, used += n) {
+        uint32_t c = holmes_utf8_decode(p, &n);
+
+        if (c < ' ' || c >= 0x7f || strchr("\"'<>&", (int)c))
+            fputc('_', w->out);
+        else
+            fputc((int)c, w->out);
+    }
+    fputc('"', w->out);
+}
+
+static void attr_int(struct writer *w, const char *key, long long value)
+{
+    fprintf(w->out, " %s=\"%lld\"", key, value);
+}
+
+static void attr_hex(struct writer *w, const char *key, unsigned long long value, int digits)
+{
+    fprintf(w->out, " %s=\"0x%0*llx\"", key, digits, value);
+}
+
+static void open_end(struct writer *w)
+{
+    fputs(">\n", w->out);
+    w->indent += 2;
+}
+
+static void close_tag(struct writer *w, const char *name)
+{
+    w->indent -= 2;
+    fprintf(w->out, "%*s</%s>\n", w->indent, "", name);
+}
+
+static void write_net(struct writer *w, const char *name, int nic, uint32_t mbps, int port,
+                      uint64_t guid, bool gdr)
+{
+    open_tag(w, "net");
+    attr(w, "name", name);
+    if (nic >= 0 && nic < w->h->chosen.nshown) /* else NCCL is not shown it: no number */
+        attr_int(w, "dev", nic);
+    if (mbps > 0)
+        attr_int(w, "speed", mbps);
+    attr_int(w, "port", port);
+    if (guid != 0)
+        attr_hex(w, "guid", guid, 1);
+    if (port > 0)
+        attr_int(w, "gdr", gdr);
+    fputs("/>\n", w->out);
+}
+
+static bool at(const char *address, const char *pci, int numa, int numa_wanted)
+{
+    return *pci ? strcmp(address, pci) == 0 : !*address && numa == numa_wanted;
+}
+
+static bool is_nic_of(const struct holmes_host *h, const struct holmes_host_netif *n)
+{
+    for (int i = 0; i < h->nnics; i++)
+        if (n->seen.pci_path[0] ? strcmp(h->nics[i].address, n->seen.pci_path) == 0
+                                : strcmp(h->nics[i].name, n->seen.name) == 0)
+            return true;
+    return n->nic >= 0;
+}
+
+/* Devices at a PCI function, or (`pci` "") those of a NUMA node that have none: how many. */
+static int nets_at(struct writer *w, const char *pci, int numa, bool write)
+{
+    const struct holmes_host *h = w->h;
+    int n = 0;
+
+    for (int i = 0; i < h->nports; i++) {
+        const struct holmes_host_port *p = &h->ports[i];
+        const char *name = p->nic >= 0 ? h->chosen.nics[p->nic].name : p->seen.device;
+
+        if (!p->verdict.used || !at(p->seen.pci_path, pci, p->seen.numa_node, numa))
+            continue;
+        n++;
+        if (write)
+            write_net(w, name, p->nic, p->seen.speed_mbps, p->seen.port, p->seen.guid,
+                      p->seen.peer_memory);
+    }
+    for (int i = 0; i < h->nnetifs; i++) {
+        const struct holmes_host_netif *p = &h->netifs[i];
+
+        if (!p->verdict.used || !is_nic_of(h, p) ||
+            !at(p->seen.pci_path, pci, p->seen.numa_node, numa))
+            continue;
+        n++;
+        if (write)
+            write_net(w, p->seen.name, p->nic, p->seen.speed_mbps, 0, 0, false);
+    }
+    return n;
+}
+
+static void write_nic(struct writer *w, const char *pci, int numa)
+{
+    if (nets_at(w, pci, numa, false) == 0)
+        return;
+    open_tag(w, "nic");
+    open_end(w);
+    nets_at(w, pci, numa, true);
+    close_tag(w, "nic");
+}
+
+static void write_gpu(struct writer *w, const struct holmes_host_gpu *g)
+{
+    open_tag(w, "gpu");
+    if (g->dev >= 0)
+        attr_int(w, "dev", g->dev);
+    if (g->sm > 0)
+        attr_int(w, "sm", g->sm);
+    attr_int(w, "gdr", g->gdr);
+    if (g->nlinks == 0) {
+        fputs("/>\n", w->out);
+        return;
+    }
+    open_end(w);
+    for (int i = 0; i < g->nlinks; i++) {
+        open_tag(w, g->xgmi ? "xgmi" : "nvlink");
+        attr(w, "target", g->links[i].target);
+        attr_int(w, "count", g->links[i].count);
+        if (g->links[i].target_class != 0)
+            attr_hex(w, "tclass", g->links[i].target_class, 6);
+        fputs("/>\n", w->out);
+    }
+    close_tag(w, "gpu");
+}
+
+static const struct holmes_host_gpu *gpu_at(const struct holmes_host *h, int pci)
+{
+    for (int i = 0; i < h->ngpus; i++)
+        if (h->gpus[i].pci == pci)
+            return &h->gpus[i];
+    return NULL;
+}
+
+/* NCCL reads the speed as text: the kernel's form, and 8 GT/s x16 where it is not known. */
+static void write_link(struct writer *w, const struct holmes_host_pci *p)
+{
+    char speed[32];
+
+    snprintf(speed, sizeof speed, "%.1f GT/s PCIe", p->link_gts);
+    attr(w, "link_speed", p->link_gts > 0 ? speed : "");
+    attr_int(w, "link_width", p->link_width);
+}
+
+static bool has_child(const struct holmes_host *h, int i)
+{
+    for (int k = i + 1; k < h->npcis; k++)
+        if (h->pcis[k].parent == i)
+            return true;
+    return false;
+}
+
+static void open_pci(struct writer *w, const struct holmes_host_pci *p)
+{
+    open_tag(w, "pci");
+    attr(w, "busid", p->address);
+    if (p->class != 0)
+        attr_hex(w, "class", p->class, 6);
+    if (p->vendor != 0)
+        attr_hex(w, "vendor", p->vendor, 4);
+    if (p->device != 0)
+        attr_hex(w, "device", p->device, 4);
+    if (p->subsystem_vendor != 0)
+        attr_hex(w, "subsystem_vendor", p->subsystem_vendor, 4);
+    if (p->subsystem_device != 0)
+        attr_hex(w, "subsystem_device", p->subsystem_device, 4);
+    write_link(w, p);
+}
+
+static void write_pci(struct writer *w, int i)
+{
+    const struct holmes_host_pci *p = &w->h->pcis[i];
+    const struct holmes_host_gpu *g = gpu_at(w->h, i);
+    bool told = g && (g->dev >= 0 || g->sm > 0 || g->gdr || g->nlinks > 0);
+
+    open_pci(w, p);
+    if (!told && !has_child(w->h, i) && nets_at(w, p->address, -1, false) == 0) {
+        fputs("/>\n", w->out);
+        return;
+    }
+    open_end(w);
+    if (told) /* else NCCL asks the driver */
+        write_gpu(w, g);
+    write_nic(w, p->address, -1);
+    for (int k = i + 1; k < w->h->npcis; k++)
+        if (w->h->pcis[k].parent == i)
+            write_pci(w, k);
+    close_tag(w, "pci");
+}
+
+/* A function that no machine has, for a GPU that has none. */
+static void write_bare_gpu(struct writer *w, int i)
+{
+    const struct holmes_host_gpu *g = &w->h->gpus[i];
+    struct holmes_host_pci p = {.class = 0x030200, .vendor = g->vendor, .device = g->device};
+
+    snprintf(p.address, sizeof p.address, "ffff:%02x:00.0", i & 0xff);
+    open_pci(w, &p);
+    open_end(w);
+    write_gpu(w, g);
+    close_tag(w, "pci");
+}
+
+static void write_cpu(struct writer *w, const struct holmes_host_cpu *c, bool first)
+{
+    const struct holmes_host *h = w->h;
+
+    open_tag(w, "cpu");
+    attr_int(w, "numaid", c->numa_node);
+    if (c->affinity[0] && strlen(c->affinity) <= VALUE_MAX)
+        attr(w, "affinity", c->affinity);
+    if (c->arch[0])
+        attr(w, "arch", strcmp(c->arch, "aarch64") == 0 ? "arm64" : c->arch);
+    if (c->vendor[0])
+        attr(w, "vendor", c->vendor);
+    if (c->family >= 0)
+        attr_int(w, "familyid", c->family);
+    if (c->model >= 0)
+        attr_int(w, "modelid", c->model);
+    open_end(w);
+    for (int i = 0; i < h->npcis; i++) {
+        bool known = false;
+
+        for (int k = 0; k < h->ncpus; k++)
+            known |= h->cpus[k].numa_node == h->pcis[i].numa_node;
+        if (h->pcis[i].parent < 0 && (known ? h->pcis[i].numa_node == c->numa_node : first))
+            write_pci(w, i);
+    }
+    for (int i = 0; i < h->ngpus; i++)
+        if (h->gpus[i].pci < 0 &&
+            (h->gpus[i].numa_node == c->numa_node || (h->gpus[i].numa_node < 0 && first)))
+            write_bare_gpu(w, i);
+    write_nic(w, "", c->numa_node);
+    if (first && c->numa_node != -1)
+        write_nic(w, "", -1);
+    close_tag(w, "cpu");
+}
+
+int holmes_host_nccl_xml(const struct holmes_host *h, FILE *out)
+{
+    static const struct holmes_host_cpu unknown = {.numa_node = 0, .family = -1, .model = -1};
+    struct writer w = {.h = h, .out = out};
+
+    if (h->ngpus == 0 && h->nnics == 0)
+        return -ENODATA;
+    open_tag(&w, "system");
+    attr_int(&w, "version", 1);
+    open_end(&w);
+    for (int i = 0; i < h->ncpus; i++)
+        write_cpu(&w, &h->cpus[i], i == 0);
+    if (h->ncpus == 0)
+        write_cpu(&w, &unknown, true);
+    close_tag(&w, "system");
+    return ferror(out) ? -EIO : 0;
+}
