@@ -5,6 +5,8 @@
 #include "verbs.h"
 
 static const struct topo_verb verbs[] = {
+    {"discover", "shows a machine's NICs and GPUs, what is used, and why the rest is not",
+     topo_discover},
     {NULL, NULL, NULL},
 };
 

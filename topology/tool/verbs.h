@@ -10,4 +10,6 @@ struct topo_verb {
     int (*run)(int argc, char **argv);
 };
 
+int topo_discover(int argc, char **argv);
+
 #endif
