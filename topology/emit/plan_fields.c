@@ -103,10 +103,11 @@ const struct holmes_json_field holmes_gpt_fields[] = {
     INT(holmes_gpt, hidden, 1, SIZE),
     INT(holmes_gpt, heads, 1, SIZE),
     INT(holmes_gpt, sequence, 1, SIZE),
-    INT(holmes_gpt, vocabulary, 1, SIZE),
+    INT_OR_0(holmes_gpt, vocabulary, SIZE),
     INT_OR_0(holmes_gpt, ffn, SIZE),
     BOOL(holmes_gpt, tied),
     BOOL(holmes_gpt, recompute),
+    BOOL(holmes_gpt, scores_stored),
     BOOL(holmes_gpt, distributed_optimizer),
     INT(holmes_gpt, bytes_per_weight, 1, 8),
     {0},
@@ -120,6 +121,8 @@ const struct holmes_json_field holmes_request_fields[] = {
     INT_OR_0(holmes_plan_request, data, SIZE),
     BOOL(holmes_plan_request, allow_cross),
     REAL_OR_0(holmes_plan_request, efficiency),
+    {"window_bytes", HOLMES_JSON_I64, offsetof(struct holmes_plan_request, window_bytes), 0,
+     COUNT_MAX, true, NULL},
     {0},
 };
 
