@@ -100,9 +100,8 @@ struct holmes_fabric {
     char *name; /* the user's id, else "A", "B", ... (no id of the file) in file order */
     bool rdma;
     enum holmes_link_layer link; /* HOLMES_LINK_UNKNOWN: no RDMA */
-    int nics;     /* RDMA NICs per node on this fabric (least of its nodes); Ethernet NICs else */
-    double gbps;  /* of a node on this fabric, all its NICs, each way (least of its nodes); 0:
-                     unknown */
+    int nics;     /* that count, per node: RDMA, or Ethernet (least of its OK nodes) */
+    double gbps;  /* of those of a node together, each way (least of its OK nodes); 0: unknown */
     char *reason; /* what decided it, a sentence for people */
 };
 
@@ -110,8 +109,8 @@ struct holmes_fabric {
 struct holmes_fabrics {
     int n;
     struct holmes_fabric *fabrics;
-    int *group_fabric; /* [ngroups of the cluster]: index into fabrics. -1 only for nodes that are
-                          not OK and about which nothing is known that would place them */
+    int *group_fabric; /* [ngroups of the cluster]: index into fabrics. -1 only where no node that
+                          is OK shares the fabric and no id names it */
     int nnotes;
     char **notes; /* sentences for people: what was assumed, what was split and why */
 };
