@@ -124,6 +124,29 @@ static void turn(struct holmes_place_node *nodes, int n)
     }
 }
 
+/* Puts the parts of a block in their order. 0 or -ENOMEM. */
+static int reorder(struct holmes_place_node *nodes, int n, const struct holmes_search_block *b,
+                   int data)
+{
+    int starts[HOLMES_SEARCH_PARTS_MOST + 1] = {0}, nparts = 0, at = 0;
+    int64_t slots = 0;
+    struct holmes_place_node *was = malloc((size_t)n * sizeof(*was));
+
+    if (!was)
+        return -ENOMEM;
+    memcpy(was, nodes, (size_t)n * sizeof(*was));
+    for (int i = 0; i < n; i++) {
+        slots += nodes[i].slots;
+        if (slots % data == 0)
+            starts[++nparts] = i + 1;
+    }
+    for (int i = 0; i < b->nparts; i++)
+        for (int k = starts[b->parts[i]]; k < starts[b->parts[i] + 1]; k++)
+            nodes[at++] = was[k];
+    free(was);
+    return 0;
+}
+
 int holmes_search_nodes(const struct holmes_world *w, const struct holmes_search_result *r,
                         struct holmes_place_node **out, int *n)
 {
@@ -150,11 +173,15 @@ int holmes_search_nodes(const struct holmes_world *w, const struct holmes_search
             qsort(nodes + *n, (size_t)taken, sizeof(*nodes), by_file);
         else if (b->slowest_first)
             turn(nodes + *n, taken);
+        else if (b->nparts > 1)
+            rc = reorder(nodes + *n, taken, b, r->data);
         *n += taken;
     }
     holmes_pools_fini(pools, w->fabrics->n);
-    if (!nodes)
+    if (!nodes || rc != 0) {
+        free(nodes);
         return -ENOMEM;
+    }
     *out = nodes;
     return 0;
 }

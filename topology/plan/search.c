@@ -179,6 +179,29 @@ static int weigh(struct search *s, int nblocks, bool crosses)
     return rc;
 }
 
+static int part_start(const struct search *s, const struct holmes_search_block *b, int part)
+{
+    const struct holmes_place_stage *table = s->tables[b->fabric];
+    int at = 0;
+
+    for (; part > 0 && at < b->stages; part--)
+        do
+            at++;
+        while (at < b->stages && table[at].first_node == table[at - 1].last_node);
+    return at;
+}
+
+/* Parts of a block; 0 where they are more than are put in order one by one. */
+static int parts_count(const struct search *s, const struct holmes_search_block *b)
+{
+    const struct holmes_place_stage *table = s->tables[b->fabric];
+    int n = 1;
+
+    for (int i = 1; i < b->stages && n <= HOLMES_SEARCH_PARTS_MOST; i++)
+        n += table[i].first_node != table[i - 1].last_node;
+    return n <= HOLMES_SEARCH_PARTS_MOST ? n : 0;
+}
+
 static void assemble(struct search *s, int nblocks)
 {
     int n = 0;
@@ -187,8 +210,12 @@ static void assemble(struct search *s, int nblocks)
         const struct holmes_search_block *b = &s->blocks[i];
         const struct holmes_place_stage *table = s->tables[b->fabric];
 
-        for (int k = 0; k < b->stages; k++)
+        for (int k = 0; b->nparts == 0 && k < b->stages; k++)
             s->stages[n++] = table[b->slowest_first ? b->stages - 1 - k : k];
+        for (int k = 0; k < b->nparts; k++)
+            for (int at = part_start(s, b, b->parts[k]); at < part_start(s, b, b->parts[k] + 1);
+                 at++)
+                s->stages[n++] = table[at];
     }
 }
 
@@ -245,23 +272,48 @@ static int order_far(struct search *s, const int *used, int n)
     return rc;
 }
 
-/* All directions of the blocks whose nodes are unequal. */
-static int directions(struct search *s, int n)
+static int64_t factorial(int n)
 {
-    int turned[TURNED_MOST], nturned = 0, rc = 0;
+    return n < 2 ? 1 : n * factorial(n - 1);
+}
 
-    for (int i = 0; i < n; i++) {
-        s->blocks[i] = (struct holmes_search_block){s->order[i], s->allocation[s->order[i]], false};
-        if (s->blocks[i].stages > 1 && s->pools[s->order[i]].unequal && nturned < TURNED_MOST)
-            turned[nturned++] = i;
-    }
-    for (int bits = 0; rc == 0 && bits < 1 << nturned; bits++) {
-        for (int i = 0; i < nturned; i++)
-            s->blocks[turned[i]].slowest_first = bits >> i & 1;
+/* All directions of blocks whose nodes are unequal, or all orders of their parts. */
+static int arrange(struct search *s, int n, int at, bool parts)
+{
+    struct holmes_search_block *b = &s->blocks[at];
+    int order[HOLMES_SEARCH_PARTS_MOST] = {0, 1, 2, 3, 4}, rc;
+
+    if (at == n) {
         assemble(s, n);
-        rc = weigh(s, n, false);
+        return weigh(s, n, false);
+    }
+    b->nparts = parts && s->pools[b->fabric].unequal ? parts_count(s, b) : 0;
+    do {
+        for (int i = 0; i < b->nparts; i++)
+            b->parts[i] = (unsigned char)order[i];
+        rc = arrange(s, n, at + 1, parts);
+    } while (rc == 0 && b->nparts > 0 && holmes_order_next(order, b->nparts));
+    if (rc == 0 && b->nparts == 0 && b->stages > 1 && s->pools[b->fabric].unequal &&
+        at < TURNED_MOST) {
+        b->slowest_first = true;
+        rc = arrange(s, n, at + 1, parts);
+        b->slowest_first = false;
     }
     return rc;
+}
+
+static int directions(struct search *s, int n)
+{
+    int64_t all =
+        (int64_t)s->job.job.pipeline * s->ndivisors * (n <= PERMUTED_MOST ? factorial(n) : 1);
+
+    for (int i = 0; i < n; i++) {
+        s->blocks[i] =
+            (struct holmes_search_block){s->order[i], s->allocation[s->order[i]], false, 0, {0}};
+        if (s->pools[s->order[i]].unequal)
+            all *= factorial(parts_count(s, &s->blocks[i]));
+    }
+    return arrange(s, n, 0, all <= s->work_each);
 }
 
 static int orders(struct search *s, const int *used, int n)
@@ -354,11 +406,6 @@ static int allocate_all(struct search *s, int at, int left)
     return rc;
 }
 
-static int64_t factorial(int n)
-{
-    return n < 2 ? 1 : n * factorial(n - 1);
-}
-
 static int allocations(struct search *s)
 {
     int n = s->w->fabrics->n, rc;
@@ -442,7 +489,7 @@ static int crossing(struct search *s)
         for (int i = 0; i < nblocks; i++) {
             const struct holmes_pool *p = &s->pools[s->order[i]];
 
-            s->blocks[i] = (struct holmes_search_block){s->order[i], 0, false};
+            s->blocks[i] = (struct holmes_search_block){s->order[i], 0, false, 0, {0}};
             memcpy(s->joined + nnodes, p->nodes, (size_t)p->n * sizeof(*p->nodes));
             nnodes += p->n;
         }

@@ -27,9 +27,16 @@ struct holmes_pool {
 int holmes_pools_init(const struct holmes_world *w, int tensor, struct holmes_pool **out);
 void holmes_pools_fini(struct holmes_pool *pools, int n);
 
+#define HOLMES_SEARCH_PARTS_MOST 5
+
+/* The stages of one fabric. They are taken from the pool, fastest first, and then either turned
+ * around or put in another order part by part: a part is the stages between two places where a
+ * stage's end is a node's end. */
 struct holmes_search_block {
     int fabric, stages;
     bool slowest_first;
+    int nparts; /* 0: not put in another order */
+    unsigned char parts[HOLMES_SEARCH_PARTS_MOST];
 };
 
 struct holmes_search_result {
