@@ -38,6 +38,8 @@ struct holmes_plan_request {
     int micro_batch;            /* sequences; 0: chosen */
     int tensor, pipeline, data; /* 0: chosen */
     bool allow_cross;           /* data groups may straddle fabrics: warned of, not refused */
+    bool no_overlap;   /* the data groups' traffic does not hide behind compute: Megatron-LM without
+                          --overlap-grad-reduce and --overlap-param-gather */
     double efficiency; /* of the GPUs' tflops that a layer reaches; 0: the model's own (cost.h) */
     int64_t window_bytes; /* of NCCL per peer; 0: what the slowest crossing link needs, which emit
                              sets; HOLMES_NCCL_WINDOW: NCCL left alone */

@@ -186,8 +186,8 @@ static double rings_exposed(struct holmes_cost_job *job)
 
     for (int i = 0; i < job->pipeline; i++) {
         struct holmes_cost_stage *s = &job->stages[i];
-        double after = s->scatter_s - job->overlap * s->backward_s - drain;
-        double before = s->gather_s - job->overlap * s->forward_s - fill;
+        double after = s->scatter_s - (job->overlap ? s->backward_s : 0) - drain;
+        double before = s->gather_s - (job->overlap ? s->forward_s : 0) - fill;
 
         after = fmax(after, 0);
         before = fmax(before, 0);

@@ -23,11 +23,10 @@
 
 #include "gpt.h"
 
-/* Shares of the told speeds that are reached. Fitted: docs/cost-model.md. */
-#define HOLMES_COST_COMPUTE 0.60 /* of a GPU's peak, in the products of a layer */
-#define HOLMES_COST_RDMA    0.85 /* of a NIC's speed, over RDMA */
-#define HOLMES_COST_TCP     0.80 /* over TCP */
-#define HOLMES_COST_OVERLAP 1.0  /* of a computation's time, to hide the data groups' traffic in */
+/* Shares of the told speeds that are reached, fitted: docs/cost-model.md. */
+#define HOLMES_COST_COMPUTE 0.465 /* of a GPU's peak, over a whole layer */
+#define HOLMES_COST_RDMA    0.43  /* of the NICs' speed, over RDMA */
+#define HOLMES_COST_TCP     0.94  /* over TCP: what headers leave of a frame of 1538 bytes */
 /* Kept free of a GPU's memory: the driver's context, NCCL's buffers, what the allocator loses. */
 #define HOLMES_COST_MEMORY_KEPT 0.06
 
@@ -67,7 +66,8 @@ struct holmes_cost_job {
     const struct holmes_gpt *model;
     int tensor, pipeline, data, micro_batch;
     int microbatches;
-    double efficiency, overlap;
+    double efficiency;
+    bool overlap;
     int64_t window_bytes; /* 0: as much as a flow needs, up to HOLMES_NCCL_WINDOW_MAX */
 
     int npaths;

@@ -75,7 +75,7 @@ int holmes_place_job_init(struct holmes_place_job *j, const struct holmes_world 
     memset(j, 0, sizeof(*j));
     j->job.model = &req->model;
     j->job.efficiency = req->efficiency > 0 ? req->efficiency : HOLMES_COST_COMPUTE;
-    j->job.overlap = HOLMES_COST_OVERLAP;
+    j->job.overlap = !req->no_overlap;
     j->job.window_bytes = req->window_bytes;
     j->job.npaths = w->npaths;
     j->job.paths = w->paths;

@@ -19,8 +19,8 @@
 #define MEGATRON(preset, l, h, a)                                                                  \
     {                                                                                              \
         .name = preset, .layers = l, .hidden = h, .heads = a, .sequence = 2048,                    \
-        .vocabulary = MEGATRON_VOCABULARY, .tied = true, .recompute = true,                        \
-        .distributed_optimizer = true, .bytes_per_weight = 2                                       \
+        .vocabulary = MEGATRON_VOCABULARY, .tied = true, .distributed_optimizer = true,            \
+        .bytes_per_weight = 2                                                                      \
     }
 
 static const struct holmes_gpt presets[] = {
