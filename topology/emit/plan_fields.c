@@ -108,6 +108,7 @@ const struct holmes_json_field holmes_gpt_fields[] = {
     BOOL(holmes_gpt, tied),
     BOOL(holmes_gpt, recompute),
     BOOL(holmes_gpt, scores_stored),
+    BOOL(holmes_gpt, half_gradients),
     BOOL(holmes_gpt, distributed_optimizer),
     INT(holmes_gpt, bytes_per_weight, 1, 8),
     {0},

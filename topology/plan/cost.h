@@ -24,9 +24,9 @@
 #include "gpt.h"
 
 /* Shares of the told speeds that are reached, fitted: docs/cost-model.md. */
-#define HOLMES_COST_COMPUTE 0.465 /* of a GPU's peak, over a whole layer */
-#define HOLMES_COST_RDMA    0.43  /* of the NICs' speed, over RDMA */
-#define HOLMES_COST_TCP     0.94  /* over TCP: what headers leave of a frame of 1538 bytes */
+#define HOLMES_COST_COMPUTE 0.565 /* of a GPU's peak, over a whole layer */
+#define HOLMES_COST_RDMA    0.41  /* of the NICs' speed, over RDMA */
+#define HOLMES_COST_TCP     0.92  /* over TCP */
 /* Kept free of a GPU's memory: the driver's context, NCCL's buffers, what the allocator loses. */
 #define HOLMES_COST_MEMORY_KEPT 0.06
 

@@ -31,6 +31,11 @@ int holmes_gpt_check(const struct holmes_gpt *g, char *why, size_t why_len)
                  g->heads);
         return -EINVAL;
     }
+    if (g->half_gradients && g->bytes_per_weight != 2) {
+        snprintf(why, why_len, "model: half_gradients with %d bytes per weight; they go with 2",
+                 g->bytes_per_weight);
+        return -EINVAL;
+    }
     if (g->bytes_per_weight != 2 && g->bytes_per_weight != 4) {
         snprintf(why, why_len, "model: %d bytes per weight; it must be 2 (bf16) or 4 (fp32)",
                  g->bytes_per_weight);
@@ -83,12 +88,17 @@ double holmes_gpt_stage_parameters(const struct holmes_gpt *g, int layers, bool 
     return n;
 }
 
+static int gradient_bytes(const struct holmes_gpt *g)
+{
+    return g->half_gradients ? 2 : 4;
+}
+
 double holmes_gpt_parameter_bytes(const struct holmes_gpt *g, int data)
 {
     double shards = g->distributed_optimizer ? data : 1;
 
-    /* bf16: weight 2, gradient 4; fp32 master and two moments 12. fp32: 4 and 4; two moments 8. */
-    return g->bytes_per_weight == 2 ? 6 + 12 / shards : 8 + 8 / shards;
+    /* Optimizer: two moments of fp32, and the fp32 master where the weights are bf16. */
+    return g->bytes_per_weight + gradient_bytes(g) + (g->bytes_per_weight == 2 ? 12 : 8) / shards;
 }
 
 double holmes_gpt_layer_activation(const struct holmes_gpt *g, int micro_batch, int tensor)
@@ -131,20 +141,19 @@ double holmes_gpt_message_bytes(const struct holmes_gpt *g, int micro_batch)
 
 double holmes_gpt_scatter_bytes(const struct holmes_gpt *g, double parameters, int data)
 {
-    (void)g;
-    return 4 * parameters * (data - 1) / data;
+    return gradient_bytes(g) * parameters * (data - 1) / data;
 }
 
 double holmes_gpt_gather_bytes(const struct holmes_gpt *g, double parameters, int data)
 {
-    int bytes = g->distributed_optimizer ? g->bytes_per_weight : 4;
+    int bytes = g->distributed_optimizer ? g->bytes_per_weight : gradient_bytes(g);
 
     return bytes * parameters * (data - 1) / data;
 }
 
 double holmes_gpt_embedding_bytes(const struct holmes_gpt *g, int tensor)
 {
-    return 4.0 * g->vocabulary * g->hidden / tensor;
+    return (double)gradient_bytes(g) * g->vocabulary * g->hidden / tensor;
 }
 
 double holmes_gpt_tensor_bytes(const struct holmes_gpt *g, int micro_batch, int tensor)
