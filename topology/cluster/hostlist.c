@@ -473,8 +473,11 @@ static int twice_check(const struct reader *rd)
 {
     struct holmes_hostindex *seen;
     char name[HOLMES_HOST_NAME_MAX];
-    int twice, rc = holmes_hostindex_create(&seen);
+    int twice, rc;
 
+    if (rd->list->nranges < 2) /* a range has no name twice */
+        return 0;
+    rc = holmes_hostindex_create(&seen);
     if (rc != 0)
         return rc;
     rc = holmes_hostindex_add(seen, rd->list, 0, &twice);
