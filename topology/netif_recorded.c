@@ -22,22 +22,20 @@ static int read_attr(const char *root, const char *ifname, const char *attr, cha
     return sysfs_read(root, path, buf, len);
 }
 
-/* The kernel shows carrier and operstate apart from the flags that ioctls add them to. */
+/* sysfs shows the flags without those that the kernel makes of the state when it is asked. */
 static unsigned read_flags(const char *root, const char *ifname)
 {
     char text[64];
     unsigned flags = 0;
-    bool up, unknown;
+    bool running = false;
 
     if (read_attr(root, ifname, "flags", text, sizeof text) == 0)
         flags = (unsigned)strtoul(text, NULL, 16) & ~(unsigned)IFF_RUNNING;
-    if (read_attr(root, ifname, "operstate", text, sizeof text) != 0)
-        text[0] = '\0';
-    up = strcmp(text, "up") == 0;
-    unknown = strcmp(text, "unknown") == 0 || text[0] == '\0';
-    if (read_attr(root, ifname, "carrier", text, sizeof text) != 0)
-        text[0] = '\0';
-    if (up || (unknown && strcmp(text, "1") == 0))
+    if (read_attr(root, ifname, "operstate", text, sizeof text) == 0)
+        running = strcmp(text, "up") == 0 || strcmp(text, "unknown") == 0;
+    else if (read_attr(root, ifname, "carrier", text, sizeof text) == 0)
+        running = strcmp(text, "1") == 0;
+    if (running && flags & IFF_UP)
         flags |= IFF_RUNNING;
     if (read_attr(root, ifname, "type", text, sizeof text) == 0 &&
         strtoul(text, NULL, 10) == ARPHRD_LOOPBACK)

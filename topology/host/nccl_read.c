@@ -124,6 +124,19 @@ static uint64_t read_guid(struct reader *r, const xmlNode *node)
     return v;
 }
 
+/* NCCL numbers the devices that it uses. */
+static void judge(struct reader *r, const xmlNode *node, bool *used,
+                  char reason[HOLMES_NETIF_REASON_MAX])
+{
+    int64_t dev = xml_int(&r->f, node, "dev", -1, INT32_MAX, -1);
+
+    *used = dev >= 0;
+    if (dev >= 0)
+        snprintf(reason, HOLMES_NETIF_REASON_MAX, "NCCL's device %lld", (long long)dev);
+    else
+        snprintf(reason, HOLMES_NETIF_REASON_MAX, "has no device number: NCCL does not use it");
+}
+
 static void add_port(struct reader *r, const xmlNode *node, const struct place *at, int port,
                      uint32_t mbps)
 {
@@ -144,9 +157,7 @@ static void add_port(struct reader *r, const xmlNode *node, const struct place *
     p->seen.numa_node = at->numa_node;
     if (at->pci >= 0)
         memcpy(p->seen.pci_path, r->h->pcis[at->pci].address, HOLMES_PCI_MAX);
-    p->verdict.used = true;
-    snprintf(p->verdict.reason, sizeof p->verdict.reason, "NCCL's device %lld",
-             (long long)xml_int(&r->f, node, "dev", -1, INT32_MAX, -1));
+    judge(r, node, &p->verdict.used, p->verdict.reason);
 }
 
 static void add_netif(struct reader *r, const xmlNode *node, const struct place *at, uint32_t mbps)
@@ -166,9 +177,7 @@ static void add_netif(struct reader *r, const xmlNode *node, const struct place 
     n->seen.numa_node = at->numa_node;
     if (at->pci >= 0)
         memcpy(n->seen.pci_path, r->h->pcis[at->pci].address, HOLMES_PCI_MAX);
-    n->verdict.used = true;
-    snprintf(n->verdict.reason, sizeof n->verdict.reason, "NCCL's device %lld",
-             (long long)xml_int(&r->f, node, "dev", -1, INT32_MAX, -1));
+    judge(r, node, &n->verdict.used, n->verdict.reason);
 }
 
 static bool has_port(const struct holmes_host *h, const char *name, int port)
@@ -342,6 +351,8 @@ static void choose(struct holmes_host *h)
         struct holmes_host_port *p = &h->ports[i];
         struct holmes_nic *n = &c->nics[c->n];
 
+        if (!p->verdict.used)
+            continue;
         if (c->n == HOLMES_RDMA_PORTS_MAX) {
             p->verdict.used = false;
             snprintf(p->verdict.reason, sizeof p->verdict.reason, "more than %d ports",
@@ -362,6 +373,8 @@ static void choose(struct holmes_host *h)
         struct holmes_host_netif *p = &h->netifs[i];
         struct holmes_nic *n = &c->nics[c->n];
 
+        if (!p->verdict.used)
+            continue;
         if (c->n - c->nshown == HOLMES_NETIFS_MAX) {
             p->verdict.used = false;
             snprintf(p->verdict.reason, sizeof p->verdict.reason, "more than %d interfaces",

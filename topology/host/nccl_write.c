@@ -72,8 +72,8 @@ static void write_net(struct writer *w, const char *name, int nic, uint32_t mbps
     attr_int(w, "port", port);
     if (guid != 0)
         attr_hex(w, "guid", guid, 1);
-    if (port > 0)
-        attr_int(w, "gdr", gdr);
+    if (gdr) /* what is written here NCCL does not ask the plugin */
+        attr_int(w, "gdr", 1);
     fputs("/>\n", w->out);
 }
 
@@ -91,7 +91,8 @@ static bool is_nic_of(const struct holmes_host *h, const struct holmes_host_neti
     return n->nic >= 0;
 }
 
-/* Devices at a PCI function, or (`pci` "") those of a NUMA node that have none: how many. */
+/* Whatever has a place, in use or not: NCCL looks its devices up by their names and takes no notice
+ * of others. At a PCI function, or (`pci` "") those of a NUMA node that have none: how many. */
 static int nets_at(struct writer *w, const char *pci, int numa, bool write)
 {
     const struct holmes_host *h = w->h;
@@ -101,18 +102,17 @@ static int nets_at(struct writer *w, const char *pci, int numa, bool write)
         const struct holmes_host_port *p = &h->ports[i];
         const char *name = p->nic >= 0 ? h->chosen.nics[p->nic].name : p->seen.device;
 
-        if (!p->verdict.used || !at(p->seen.pci_path, pci, p->seen.numa_node, numa))
+        if (!at(p->seen.pci_path, pci, p->seen.numa_node, numa))
             continue;
         n++;
         if (write)
             write_net(w, name, p->nic, p->seen.speed_mbps, p->seen.port, p->seen.guid,
-                      p->seen.peer_memory);
+                      h->source == HOLMES_HOST_NCCL && p->seen.peer_memory);
     }
     for (int i = 0; i < h->nnetifs; i++) {
         const struct holmes_host_netif *p = &h->netifs[i];
 
-        if (!p->verdict.used || !is_nic_of(h, p) ||
-            !at(p->seen.pci_path, pci, p->seen.numa_node, numa))
+        if (!is_nic_of(h, p) || !at(p->seen.pci_path, pci, p->seen.numa_node, numa))
             continue;
         n++;
         if (write)
@@ -138,7 +138,8 @@ static void write_gpu(struct writer *w, const struct holmes_host_gpu *g)
         attr_int(w, "dev", g->dev);
     if (g->sm > 0)
         attr_int(w, "sm", g->sm);
-    attr_int(w, "gdr", g->gdr);
+    if (g->gdr)
+        attr_int(w, "gdr", 1);
     if (g->nlinks == 0) {
         fputs("/>\n", w->out);
         return;
@@ -163,16 +164,6 @@ static const struct holmes_host_gpu *gpu_at(const struct holmes_host *h, int pci
     return NULL;
 }
 
-/* NCCL reads the speed as text: the kernel's form, and 8 GT/s x16 where it is not known. */
-static void write_link(struct writer *w, const struct holmes_host_pci *p)
-{
-    char speed[32];
-
-    snprintf(speed, sizeof speed, "%.1f GT/s PCIe", p->link_gts);
-    attr(w, "link_speed", p->link_gts > 0 ? speed : "");
-    attr_int(w, "link_width", p->link_width);
-}
-
 static bool has_child(const struct holmes_host *h, int i)
 {
     for (int k = i + 1; k < h->npcis; k++)
@@ -181,12 +172,28 @@ static bool has_child(const struct holmes_host *h, int i)
     return false;
 }
 
-static void open_pci(struct writer *w, const struct holmes_host_pci *p)
+static bool net_below(struct writer *w, int i)
 {
+    if (nets_at(w, w->h->pcis[i].address, -1, false) > 0)
+        return true;
+    for (int k = i + 1; k < w->h->npcis; k++)
+        if (w->h->pcis[k].parent == i && net_below(w, k))
+            return true;
+    return false;
+}
+
+/* What is absent NCCL reads from sysfs, but only on the way up from a GPU: above a <net> that it
+ * finds in the file all must be there, be it empty. Empty is 8 GT/s x16. */
+static void open_pci(struct writer *w, const struct holmes_host_pci *p, bool complete)
+{
+    char speed[32] = "";
+
     open_tag(w, "pci");
     attr(w, "busid", p->address);
     if (p->class != 0)
         attr_hex(w, "class", p->class, 6);
+    else if (complete)
+        attr_hex(w, "class", PCI_CLASS_BRIDGE, 6);
     if (p->vendor != 0)
         attr_hex(w, "vendor", p->vendor, 4);
     if (p->device != 0)
@@ -195,7 +202,12 @@ static void open_pci(struct writer *w, const struct holmes_host_pci *p)
         attr_hex(w, "subsystem_vendor", p->subsystem_vendor, 4);
     if (p->subsystem_device != 0)
         attr_hex(w, "subsystem_device", p->subsystem_device, 4);
-    write_link(w, p);
+    if (p->link_gts > 0)
+        snprintf(speed, sizeof speed, "%.1f GT/s PCIe", p->link_gts);
+    if (speed[0] || complete)
+        attr(w, "link_speed", speed);
+    if (p->link_width > 0 || complete)
+        attr_int(w, "link_width", p->link_width);
 }
 
 static void write_pci(struct writer *w, int i)
@@ -204,7 +216,7 @@ static void write_pci(struct writer *w, int i)
     const struct holmes_host_gpu *g = gpu_at(w->h, i);
     bool told = g && (g->dev >= 0 || g->sm > 0 || g->gdr || g->nlinks > 0);
 
-    open_pci(w, p);
+    open_pci(w, p, net_below(w, i));
     if (!told && !has_child(w->h, i) && nets_at(w, p->address, -1, false) == 0) {
         fputs("/>\n", w->out);
         return;
@@ -226,37 +238,60 @@ static void write_bare_gpu(struct writer *w, int i)
     struct holmes_host_pci p = {.class = 0x030200, .vendor = g->vendor, .device = g->device};
 
     snprintf(p.address, sizeof p.address, "ffff:%02x:00.0", i & 0xff);
-    open_pci(w, &p);
+    open_pci(w, &p, false);
     open_end(w);
     write_gpu(w, g);
     close_tag(w, "pci");
+}
+
+/* Whether the function right below a host bridge is written with this <cpu>. */
+static bool is_below(const struct holmes_host *h, int i, const struct holmes_host_cpu *c,
+                     bool first)
+{
+    if (h->pcis[i].parent >= 0)
+        return false;
+    for (int k = 0; k < h->ncpus; k++)
+        if (h->cpus[k].numa_node == h->pcis[i].numa_node)
+            return h->pcis[i].numa_node == c->numa_node;
+    return first;
+}
+
+/* NUMA nodes that no <cpu> has are written with the first. */
+static bool cpu_has_nets(struct writer *w, const struct holmes_host_cpu *c, bool first)
+{
+    if (nets_at(w, "", c->numa_node, false) > 0 || (first && nets_at(w, "", -1, false) > 0))
+        return true;
+    for (int i = 0; i < w->h->npcis; i++)
+        if (is_below(w->h, i, c, first) && net_below(w, i))
+            return true;
+    return false;
+}
+
+static void open_cpu(struct writer *w, const struct holmes_host_cpu *c, bool complete)
+{
+    open_tag(w, "cpu");
+    attr_int(w, "numaid", c->numa_node);
+    if (c->affinity[0] && strlen(c->affinity) <= VALUE_MAX)
+        attr(w, "affinity", c->affinity);
+    if (c->arch[0] || complete)
+        attr(w, "arch", strcmp(c->arch, "aarch64") == 0 ? "arm64" : c->arch);
+    if (c->vendor[0] || complete)
+        attr(w, "vendor", c->vendor);
+    if (c->family >= 0 || complete)
+        attr_int(w, "familyid", c->family >= 0 ? c->family : 0);
+    if (c->model >= 0 || complete)
+        attr_int(w, "modelid", c->model >= 0 ? c->model : 0);
 }
 
 static void write_cpu(struct writer *w, const struct holmes_host_cpu *c, bool first)
 {
     const struct holmes_host *h = w->h;
 
-    open_tag(w, "cpu");
-    attr_int(w, "numaid", c->numa_node);
-    if (c->affinity[0] && strlen(c->affinity) <= VALUE_MAX)
-        attr(w, "affinity", c->affinity);
-    if (c->arch[0])
-        attr(w, "arch", strcmp(c->arch, "aarch64") == 0 ? "arm64" : c->arch);
-    if (c->vendor[0])
-        attr(w, "vendor", c->vendor);
-    if (c->family >= 0)
-        attr_int(w, "familyid", c->family);
-    if (c->model >= 0)
-        attr_int(w, "modelid", c->model);
+    open_cpu(w, c, cpu_has_nets(w, c, first));
     open_end(w);
-    for (int i = 0; i < h->npcis; i++) {
-        bool known = false;
-
-        for (int k = 0; k < h->ncpus; k++)
-            known |= h->cpus[k].numa_node == h->pcis[i].numa_node;
-        if (h->pcis[i].parent < 0 && (known ? h->pcis[i].numa_node == c->numa_node : first))
+    for (int i = 0; i < h->npcis; i++)
+        if (is_below(h, i, c, first))
             write_pci(w, i);
-    }
     for (int i = 0; i < h->ngpus; i++)
         if (h->gpus[i].pci < 0 &&
             (h->gpus[i].numa_node == c->numa_node || (h->gpus[i].numa_node < 0 && first)))

@@ -172,7 +172,8 @@ static void add_addr(struct holmes_netif *nif, json_t *info)
     json_int_t len = json_integer_value(json_object_get(info, "prefixlen"));
     struct holmes_addr *a = &nif->addrs[nif->naddrs];
 
-    return;
+    if (!local || nif->naddrs == HOLMES_NIC_ADDRS_MAX)
+        return;
     memset(a, 0, sizeof *a);
     if (inet_pton(AF_INET, local, &a->in.sin_addr) == 1 && len >= 0 && len <= 32)
         a->sa.sa_family = AF_INET;
