@@ -7,6 +7,8 @@
 static const struct topo_verb verbs[] = {
     {"discover", "shows a machine's NICs and GPUs, what is used, and why the rest is not",
      topo_discover},
+    {"check", "measures between the hosts of a plan or a list, before a job does", topo_check},
+    {"check-agent", NULL, topo_check_agent}, /* what check starts on each of them */
     {NULL, NULL, NULL},
 };
 
@@ -17,7 +19,8 @@ static void usage(FILE *out)
           "plan to the programs that train.\n\n",
           out);
     for (const struct topo_verb *v = verbs; v->name; v++)
-        fprintf(out, "  %-10s %s\n", v->name, v->summary);
+        if (v->summary)
+            fprintf(out, "  %-10s %s\n", v->name, v->summary);
     fputs("\nholmes-topo VERB --help tells of a verb.\n", out);
 }
 
@@ -41,7 +44,8 @@ int main(int argc, char **argv)
             return v->run(argc - 1, argv + 1);
     fprintf(stderr, "holmes-topo: no verb \"%s\"; there are:", argv[1]);
     for (const struct topo_verb *v = verbs; v->name; v++)
-        fprintf(stderr, " %s", v->name);
+        if (v->summary)
+            fprintf(stderr, " %s", v->name);
     fputc('\n', stderr);
     return TOPO_USAGE;
 }

@@ -7,9 +7,11 @@ enum topo_exit { TOPO_OK = 0, TOPO_FAILED = 1, TOPO_USAGE = 2 };
 
 struct topo_verb {
     const char *name, *summary;
-    int (*run)(int argc, char **argv);
+    int (*run)(int argc, char **argv); /* summary NULL: not shown */
 };
 
 int topo_discover(int argc, char **argv);
+int topo_check(int argc, char **argv);
+int topo_check_agent(int argc, char **argv); /* of a library of its own: it needs the transport */
 
 #endif
