@@ -122,6 +122,7 @@ const struct holmes_json_field holmes_request_fields[] = {
     INT_OR_0(holmes_plan_request, data, SIZE),
     BOOL(holmes_plan_request, allow_cross),
     BOOL(holmes_plan_request, no_overlap),
+    BOOL(holmes_plan_request, no_overlap),
     REAL_OR_0(holmes_plan_request, efficiency),
     {"window_bytes", HOLMES_JSON_I64, offsetof(struct holmes_plan_request, window_bytes), 0,
      COUNT_MAX, true, NULL},
