@@ -146,8 +146,8 @@ int holmes_emit_args(const struct holmes_plan_doc *doc, const struct holmes_emit
               "--recompute-num-layers 1\n",
               out);
     if (m->distributed_optimizer)
-        fputs("    --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather\n",
-              out);
+        fprintf(out, "    --use-distributed-optimizer%s\n",
+                doc->request.no_overlap ? "" : " --overlap-grad-reduce --overlap-param-gather");
     fputs(")\n", out);
     return rc;
 }
