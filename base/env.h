@@ -45,7 +45,8 @@ enum holmes_env_type {
     X(PROBE_MS, "HOLMES_PROBE_MS", INT, "1000", 1, 60000, NULL,                                    \
       "milliseconds that the probe of an RDMA path may take when its ends do not tell")            \
     X(FABRIC, "HOLMES_FABRIC", STRING, NULL, 0, 0, NULL,                                           \
-      "id, or device[:port]=id[,...]: RDMA ports with equal ids share a fabric, others do not")    \
+      "id, device[:port]=id[,...], or @file: RDMA ports with equal ids share a fabric, others "    \
+      "not")                                                                                       \
     X(LIBCUDA, "HOLMES_LIBCUDA", STRING, "libcuda.so.1", 0, 0, NULL,                               \
       "CUDA driver to open, when GPU memory must go over tcp")                                     \
     X(STAGE_MB, "HOLMES_STAGE_MB", INT, "256", 1, 65536, NULL,                                     \

@@ -93,7 +93,7 @@ static void warn_of_nothing(const struct holmes_rdma_request *req, int nports, i
         holmes_warn(TOPO, "NCCL_IB_HCA=\"%s\": this host has no RDMA device", req->hca);
     else if (nports > 0 && nnics == 0 && req->hca && *req->hca && *req->hca != '^')
         holmes_warn(TOPO, "NCCL_IB_HCA=\"%s\": no port of it can be used", req->hca);
-    if (nports == 0 && req->fabric && strchr(req->fabric, '='))
+    if (nports == 0 && req->fabric && *req->fabric != '@' && strchr(req->fabric, '='))
         holmes_warn(TOPO, "HOLMES_FABRIC=\"%s\": this host has no RDMA device", req->fabric);
 }
 

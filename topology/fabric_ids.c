@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RIGHT "an id, or device[:port]=id[,...], is right"
+#define RIGHT "an id, device[:port]=id[,...], or @FILE, is right"
 
 static int complain(char *why, size_t why_len, const char *text, const char *at, size_t len,
                     const char *what)
@@ -16,8 +16,7 @@ static int complain(char *why, size_t why_len, const char *text, const char *at,
     return -EINVAL;
 }
 
-/* A word of letters, digits and -_. that fits. */
-static int copy_word(const char *s, size_t len, char out[HOLMES_RDMA_NAME_MAX])
+int fabric_word_copy(const char *s, size_t len, char out[HOLMES_RDMA_NAME_MAX])
 {
     if (len == 0 || len >= HOLMES_RDMA_NAME_MAX)
         return -EINVAL;
@@ -30,7 +29,7 @@ static int copy_word(const char *s, size_t len, char out[HOLMES_RDMA_NAME_MAX])
     return 0;
 }
 
-static int parse_port(const char *s, size_t len)
+int fabric_port_parse(const char *s, size_t len)
 {
     int v = 0;
 
@@ -51,12 +50,12 @@ static const char *parse_entry(const char *entry, size_t len, struct fabric_entr
         return "no id is given";
     colon = memchr(entry, ':', (size_t)(eq - entry));
     name_len = (size_t)((colon ? colon : eq) - entry);
-    out->port = colon ? parse_port(colon + 1, (size_t)(eq - colon - 1)) : 0;
+    out->port = colon ? fabric_port_parse(colon + 1, (size_t)(eq - colon - 1)) : 0;
     if (out->port < 0)
         return "a port is a number from 1 to 255";
-    if (copy_word(entry, name_len, out->device) != 0)
+    if (fabric_word_copy(entry, name_len, out->device) != 0)
         return "no device has such a name";
-    if (copy_word(eq + 1, len - (size_t)(eq + 1 - entry), out->id) != 0)
+    if (fabric_word_copy(eq + 1, len - (size_t)(eq + 1 - entry), out->id) != 0)
         return "an id is 1 to 31 letters, digits or -_.";
     return NULL;
 }
@@ -75,7 +74,7 @@ int fabric_ids_parse(const char *text, struct fabric_ids *out, char *why, size_t
     struct fabric_ids ids = {.n = 0};
 
     if (text && *text && !strpbrk(text, "=,")) {
-        if (copy_word(text, strlen(text), ids.all) != 0)
+        if (fabric_word_copy(text, strlen(text), ids.all) != 0)
             return complain(why, why_len, text, text, strlen(text),
                             "an id is 1 to 31 letters, digits or -_.");
         *out = ids;
@@ -83,7 +82,7 @@ int fabric_ids_parse(const char *text, struct fabric_ids *out, char *why, size_t
     }
     for (const char *p = text; p && *p;) {
         size_t len = strcspn(p, ",");
-        struct fabric_entry e;
+        struct fabric_entry e = {.port = 0};
         const char *what = parse_entry(p, len, &e);
 
         if (!what && is_said(&ids, &e))
@@ -100,6 +99,14 @@ int fabric_ids_parse(const char *text, struct fabric_ids *out, char *why, size_t
     }
     *out = ids;
     return 0;
+}
+
+int fabric_ids_read(const char *text, const char *host, struct fabric_ids *out, char *why,
+                    size_t why_len)
+{
+    if (text && text[0] == '@')
+        return fabric_map_read(text + 1, host, out, why, why_len);
+    return fabric_ids_parse(text, out, why, why_len);
 }
 
 const char *fabric_ids_find(const struct fabric_ids *ids, const char *device, int port)

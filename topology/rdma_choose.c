@@ -379,7 +379,7 @@ static int check_fabric(const struct chooser *c, char *why, size_t why_len)
 {
     for (int i = 0; c->nports > 0 && i < c->fabric.n; i++) {
         const struct fabric_entry *e = &c->fabric.entries[i];
-        char list[512], port[8] = "";
+        char list[512], port[8] = "", line[24] = "";
         bool found = false;
 
         for (int k = 0; k < c->nports; k++)
@@ -389,9 +389,11 @@ static int check_fabric(const struct chooser *c, char *why, size_t why_len)
             continue;
         if (e->port != 0)
             snprintf(port, sizeof port, ":%d", e->port);
+        if (e->line != 0)
+            snprintf(line, sizeof line, " in line %d", e->line);
         list_ports(c, list, sizeof list);
-        snprintf(why, why_len, "HOLMES_FABRIC=\"%s\" names %s%s; RDMA ports here: %s",
-                 c->req->fabric, e->device, port, list);
+        snprintf(why, why_len, "HOLMES_FABRIC=\"%s\" names %s%s%s; RDMA ports here: %s",
+                 c->req->fabric, e->device, port, line, list);
         return -EINVAL;
     }
     return 0;
@@ -445,7 +447,9 @@ static int parse_request(struct chooser *c, char *why, size_t why_len)
 
     if (hca_list_parse(c->req->hca, &c->hca, syntax, sizeof syntax) != 0)
         return refuse_hca(c, syntax, why, why_len);
-    rc = fabric_ids_parse(c->req->fabric, &c->fabric, why, why_len);
+    rc = fabric_ids_read(c->req->fabric, c->req->host, &c->fabric, why, why_len);
+    if (rc == 0 && c->nports == 0)
+        why[0] = '\0'; /* a host without ports needs no line in the file */
     if (rc == 0)
         rc = gid_wish_parse(c->req, &c->wish, why, why_len);
     used = strlen(why);

@@ -115,6 +115,7 @@ struct holmes_rdma_port_seen {
 struct holmes_rdma_request {
     const char *hca;         /* NCCL_IB_HCA */
     const char *fabric;      /* HOLMES_FABRIC */
+    const char *host;        /* to be found in a file that it names; NULL: this one */
     int64_t gid_index;       /* NCCL_IB_GID_INDEX; below 0: the best one */
     int roce_version;        /* NCCL_IB_ROCE_VERSION_NUM */
     const char *addr_family; /* NCCL_IB_ADDR_FAMILY */
@@ -139,7 +140,7 @@ struct holmes_rdma_verdict {
 
 /* Puts the usable ports, in the order of their PCI addresses, into `nics` (room for
  * HOLMES_RDMA_PORTS_MAX), each with its GIDs best first, and gives a verdict on every port of the
- * list. Pure but for req->open_error.
+ * list. Pure but for req->open_error and a file that req->fabric may name.
  *
  * `ifs` are the interfaces of this network namespace, `ethernet` those in use: a RoCE port has the
  * addresses of its own one when that is in use. nic.rdma.mtu is left 0 (sysfs has none): whoever
