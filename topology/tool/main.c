@@ -9,6 +9,7 @@ static const struct topo_verb verbs[] = {
      topo_discover},
     {"check", "measures between the hosts of a plan or a list, before a job does", topo_check},
     {"check-agent", NULL, topo_check_agent}, /* what check starts on each of them */
+    {"draw", "draws a plan: clusters, stages, nodes, and what the wires carry", topo_draw},
     {"emit", "hands a plan to Megatron-LM, torchrun, Slurm, Open MPI or holmes-train", topo_emit},
     {NULL, NULL, NULL},
 };
