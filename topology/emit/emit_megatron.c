@@ -139,8 +139,10 @@ int holmes_emit_args(const struct holmes_plan_doc *doc, const struct holmes_emit
             m->sequence);
     if (!m->tied)
         fputs("    --untie-embeddings-and-output-weights\n", out);
+    if (m->sequence_parallel && p->tensor > 1)
+        fputs("    --sequence-parallel\n", out);
     if (m->bytes_per_weight == 2)
-        fputs("    --bf16\n", out);
+        fputs(m->half_gradients ? "    --fp16\n" : "    --bf16\n", out);
     if (m->recompute)
         fputs("    --recompute-granularity full --recompute-method uniform "
               "--recompute-num-layers 1\n",

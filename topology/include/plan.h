@@ -23,13 +23,15 @@
 struct holmes_gpt {
     char name[64];
     int layers, hidden, heads, sequence;
-    int vocabulary;      /* 0: not told; then embedding and head count nothing */
-    int ffn;             /* 0: 4 * hidden */
-    bool tied;           /* embedding and head share their weights */
-    bool recompute;      /* activations are recomputed in the backward */
-    bool scores_stored;  /* attention scores are kept for the backward: no flash attention */
-    bool half_gradients; /* kept and reduced in the weights' 2 bytes, not in fp32: Megatron-LM's
-                            --fp16 without --accumulate-allreduce-grads-in-fp32 */
+    int vocabulary;         /* 0: not told; then embedding and head count nothing */
+    int ffn;                /* 0: 4 * hidden */
+    bool tied;              /* embedding and head share their weights */
+    bool recompute;         /* activations are recomputed in the backward */
+    bool sequence_parallel; /* what tensor groups do not divide is divided over the sequence;
+                               counts where tensor > 1 (Megatron-LM's --sequence-parallel) */
+    bool scores_stored;     /* attention scores are kept for the backward: no flash attention */
+    bool half_gradients;    /* kept and reduced in the weights' 2 bytes, not in fp32: Megatron-LM's
+                               --fp16 without --accumulate-allreduce-grads-in-fp32 */
     bool distributed_optimizer; /* optimizer state is divided over the data ranks */
     int bytes_per_weight;       /* 2: bf16 with fp32 master weights; 4: fp32 */
 };

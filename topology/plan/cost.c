@@ -99,7 +99,7 @@ static void edge_cross(struct holmes_cost_job *job, const struct holmes_cost_cro
 static double edges_step(struct holmes_cost_job *job, double *window)
 {
     int last = job->pipeline - 1;
-    double bytes = holmes_gpt_message_bytes(job->model, job->micro_batch), crossed = 0;
+    double bytes = holmes_gpt_message_bytes(job->model, job->micro_batch, job->tensor), crossed = 0;
 
     for (int i = 0; i < last; i++)
         edge_local(&job->edges[i], bytes);

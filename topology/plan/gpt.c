@@ -97,21 +97,29 @@ double holmes_gpt_parameter_bytes(const struct holmes_gpt *g, int data)
 {
     double shards = g->distributed_optimizer ? data : 1;
 
-    /* Optimizer: two moments of fp32, and the fp32 master where the weights are bf16. */
-    return g->bytes_per_weight + gradient_bytes(g) + (g->bytes_per_weight == 2 ? 12 : 8) / shards;
+    /* Two moments of fp32; the fp32 master of 2-byte weights; the fp32 copy of 2-byte gradients. */
+    double state = 8 + (g->bytes_per_weight == 2 ? 4 : 0) + (g->half_gradients ? 4 : 0);
+
+    return g->bytes_per_weight + gradient_bytes(g) + state / shards;
+}
+
+/* Over how many GPUs of a tensor group that is divided which the group's products do not divide. */
+static int along_sequence(const struct holmes_gpt *g, int tensor)
+{
+    return g->sequence_parallel ? tensor : 1;
 }
 
 double holmes_gpt_layer_activation(const struct holmes_gpt *g, int micro_batch, int tensor)
 {
     double sbh = (double)g->sequence * micro_batch * g->hidden;
     double wide = g->bytes_per_weight == 4 ? 2 : 1; /* the papers' bytes are of 2-byte values */
-    double mlp = 8 * ffn(g) / (4.0 * g->hidden);    /* GELU's input and output: 16 of the 24 */
+    double mlp = 4 * ffn(g) / g->hidden;            /* input and output of GELU: 16 of the 24 */
     double scores =
         g->scores_stored ? 5.0 * g->heads * g->sequence / ((double)g->hidden * tensor) : 0;
 
     if (g->recompute)
-        return 2 * sbh * wide;
-    return sbh * (10 + (8 + 2 * mlp) / tensor + scores) * wide;
+        return 2 * sbh * wide / along_sequence(g, tensor);
+    return sbh * (10.0 / along_sequence(g, tensor) + (8 + mlp) / tensor + scores) * wide;
 }
 
 double holmes_gpt_working_set(const struct holmes_gpt *g, int micro_batch, int tensor, bool last)
@@ -134,9 +142,10 @@ double holmes_gpt_embedding_activation(const struct holmes_gpt *g, int micro_bat
     return g->vocabulary > 0 ? (double)g->sequence * micro_batch * g->hidden : 0;
 }
 
-double holmes_gpt_message_bytes(const struct holmes_gpt *g, int micro_batch)
+double holmes_gpt_message_bytes(const struct holmes_gpt *g, int micro_batch, int tensor)
 {
-    return (double)g->sequence * micro_batch * g->hidden * g->bytes_per_weight;
+    return (double)g->sequence * micro_batch * g->hidden * g->bytes_per_weight /
+           along_sequence(g, tensor);
 }
 
 double holmes_gpt_scatter_bytes(const struct holmes_gpt *g, double parameters, int data)
@@ -161,5 +170,6 @@ double holmes_gpt_tensor_bytes(const struct holmes_gpt *g, int micro_batch, int 
     /* Two all-reduces per pass; the backward's two passes need them once. */
     int all_reduces = 2 * (holmes_gpt_layer_passes(g) - 1);
 
-    return all_reduces * 2.0 * (tensor - 1) / tensor * holmes_gpt_message_bytes(g, micro_batch);
+    return all_reduces * 2.0 * (tensor - 1) / tensor * g->sequence * micro_batch * g->hidden *
+           g->bytes_per_weight;
 }

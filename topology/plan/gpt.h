@@ -4,8 +4,8 @@
  * (m, k) and (k, n) is 2mkn; the backward costs twice the forward; recomputation one more forward
  * of the layers. With ffn = 4 hidden the sum is their 96 B s l h^2 (1 + s/6h + V/16lh), but for the
  * head, which is not recomputed. Activations: Korthikanti et al., arXiv 2205.05198, equations 1 to
- * 6. Bytes per parameter: Megatron-LM, docs of the distributed optimizer (18; 6 + 12/d with
- * gradients in fp32; 2 less with them in fp16). */
+ * 6. Bytes per parameter: Megatron-LM, dist_optimizer.md (bf16 with fp32
+ * gradients 18, or 6 + 12/d; fp16 20, or 4 + 16/d; fp32 16, or 8 + 8/d). */
 #ifndef HOLMES_GPT_H
 #define HOLMES_GPT_H
 
@@ -37,16 +37,17 @@ double holmes_gpt_working_set(const struct holmes_gpt *g, int micro_batch, int t
 /* What the embedding keeps on the first stage for each microbatch under way. */
 double holmes_gpt_embedding_activation(const struct holmes_gpt *g, int micro_batch);
 
-/* One microbatch's activations between stages: each tensor rank sends all of it (Megatron-LM
- * without sequence parallelism). */
-double holmes_gpt_message_bytes(const struct holmes_gpt *g, int micro_batch);
+/* One microbatch's activations from a GPU to the next stage: with sequence parallelism each tensor
+ * rank sends its share, else each sends all of them (Megatron-LM's schedules.py). */
+double holmes_gpt_message_bytes(const struct holmes_gpt *g, int micro_batch, int tensor);
 /* Reduce-scatter and all-gather of `parameters`: sent by one GPU per step. Without the distributed
  * optimizer both halves are the all-reduce of the gradients. */
 double holmes_gpt_scatter_bytes(const struct holmes_gpt *g, double parameters, int data);
 double holmes_gpt_gather_bytes(const struct holmes_gpt *g, double parameters, int data);
 /* The tied embedding's gradient, per GPU of the first and the last stage: all-reduce of two. */
 double holmes_gpt_embedding_bytes(const struct holmes_gpt *g, int tensor);
-/* All-reduces of tensor parallelism: sent by one GPU for one layer and microbatch. */
+/* All-reduces of tensor parallelism (or the same bytes as halves, with sequence parallelism): sent
+ * by one GPU for one layer and microbatch. */
 double holmes_gpt_tensor_bytes(const struct holmes_gpt *g, int micro_batch, int tensor);
 
 #endif

@@ -68,7 +68,7 @@ static void edges_set(struct holmes_plan *p, const struct holmes_cost_job *job)
 {
     const struct holmes_gpt *g = job->model;
     double flows = (double)job->data * job->tensor;
-    double message = holmes_gpt_message_bytes(g, job->micro_batch);
+    double message = holmes_gpt_message_bytes(g, job->micro_batch, job->tensor);
     bool tied = p->pipeline > 1 && g->tied && g->vocabulary > 0;
 
     p->nedges = p->pipeline - 1 + tied;

@@ -13,14 +13,14 @@
 #define GPT2(preset, l, h, a)                                                                      \
     {                                                                                              \
         .name = preset, .layers = l, .hidden = h, .heads = a, .sequence = 1024,                    \
-        .vocabulary = GPT2_VOCABULARY, .tied = true, .distributed_optimizer = true,                \
-        .bytes_per_weight = 2                                                                      \
+        .vocabulary = GPT2_VOCABULARY, .tied = true, .sequence_parallel = true,                    \
+        .distributed_optimizer = true, .bytes_per_weight = 2                                       \
     }
 #define MEGATRON(preset, l, h, a)                                                                  \
     {                                                                                              \
         .name = preset, .layers = l, .hidden = h, .heads = a, .sequence = 2048,                    \
-        .vocabulary = MEGATRON_VOCABULARY, .tied = true, .distributed_optimizer = true,            \
-        .bytes_per_weight = 2                                                                      \
+        .vocabulary = MEGATRON_VOCABULARY, .tied = true, .sequence_parallel = true,                \
+        .distributed_optimizer = true, .bytes_per_weight = 2                                       \
     }
 
 static const struct holmes_gpt presets[] = {

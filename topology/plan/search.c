@@ -250,7 +250,7 @@ static int order_far(struct search *s, const int *used, int n)
     const struct holmes_gpt *g = &s->req->model;
     int micro = job_micro_least(s), order[HOLMES_ORDER_MOST], rc;
     double microbatches = (double)(s->req->global_batch / s->job.job.data / micro);
-    double bytes = holmes_gpt_message_bytes(g, micro);
+    double bytes = holmes_gpt_message_bytes(g, micro, s->job.job.tensor);
     bool tied = g->tied && g->vocabulary > 0;
 
     for (int i = 0; i < n; i++)

@@ -15,5 +15,6 @@ int topo_check(int argc, char **argv);
 int topo_check_agent(int argc, char **argv); /* of a library of its own: it needs the transport */
 int topo_draw(int argc, char **argv);
 int topo_emit(int argc, char **argv);
+int topo_plan(int argc, char **argv);
 
 #endif
