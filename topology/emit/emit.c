@@ -8,8 +8,13 @@
 #include "utf8.h"
 
 const struct holmes_emit_form *const holmes_emit_forms[] = {
-    &holmes_emit_megatron, &holmes_emit_torchrun, &holmes_emit_slurm,
-    &holmes_emit_mpirun,   &holmes_emit_holmes,   NULL,
+    &holmes_emit_megatron,
+    &holmes_emit_torchrun,
+    &holmes_emit_slurm,
+    &holmes_emit_mpirun,
+    &holmes_emit_holmes,
+    &holmes_emit_fabrics,
+    NULL,
 };
 
 const struct holmes_emit_form *holmes_emit_find(const char *name)

@@ -44,7 +44,7 @@ struct holmes_emit_form {
 /* Ends with NULL. */
 extern const struct holmes_emit_form *const holmes_emit_forms[];
 extern const struct holmes_emit_form holmes_emit_megatron, holmes_emit_torchrun, holmes_emit_slurm,
-    holmes_emit_mpirun, holmes_emit_holmes;
+    holmes_emit_mpirun, holmes_emit_holmes, holmes_emit_fabrics;
 
 const struct holmes_emit_form *holmes_emit_find(const char *name);
 const struct holmes_emit_part *holmes_emit_find_part(const struct holmes_emit_form *form,
@@ -74,6 +74,10 @@ void holmes_emit_quote(const char *text, FILE *out);
 /* HOLMES_FABRIC of a group's nodes as the user's ids say, malloc()ed: "ib", or "mlx5_0=A,mlx5_1=B".
  * *out is NULL where the user gave none. 0 or -ENOMEM. */
 int holmes_emit_fabric(const struct holmes_plan_doc *doc, int group, char **out);
+
+/* The ids that the user gave NICs and groups, as a file for HOLMES_FABRIC=@FILE
+ * (docs/environment.md). -EINVAL with a sentence for a name that cannot stand there, -ENOMEM. */
+int holmes_fabric_map_write(const struct holmes_cluster *c, FILE *out, char *why, size_t why_len);
 
 /* --- NCCL's window --------------------------------------------------------------------------- */
 

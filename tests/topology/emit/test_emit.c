@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "emit/emit.h"
+#include "fabric_ids.h"
 #include "plans.h"
 
 static const int layers_7887[] = {7, 8, 8, 7};
@@ -366,6 +367,40 @@ Test(emit, environment_names_the_fabric_of_each_nic)
 }
 
 /* Nothing of a plan is run by the shell that sources it. */
+/* The plugin reads it as it was meant. */
+Test(emit, fabric_map_is_what_the_plugin_reads)
+{
+    static const struct {
+        const char *host, *mlx5_0, *mlx5_1;
+    } hosts[] = {
+        {"a001", "ib", "ib"}, {"a004", "ib", "ib"}, {"b2", "", "west"}, {"c7", "", "west"}};
+    struct holmes_plan_doc doc = two();
+    struct holmes_cluster_nic *nic = &doc.cluster->types[1].nics[1];
+    char *text, why[512];
+    bool named;
+
+    free(nic->name);
+    nic->name = strdup("mlx5_1:2");
+    nic->fabric = strdup("west");
+    text = emitted(&doc, holmes_emit_fabrics.parts[0].write, &(struct holmes_emit_options){0});
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+        struct fabric_ids ids;
+
+        cr_assert_eq(fabric_map_parse("map", text, strlen(text), hosts[i].host, &ids, &named, why,
+                                      sizeof why),
+                     0, "%s", why);
+        cr_assert(named, "%s is not in %s", hosts[i].host, text);
+        cr_assert_str_eq(fabric_ids_find(&ids, "mlx5_0", 1), hosts[i].mlx5_0);
+        cr_assert_str_eq(fabric_ids_find(&ids, "mlx5_1", 2), hosts[i].mlx5_1);
+    }
+    free(text);
+    free(nic->fabric);
+    nic->fabric = strdup("no such id");
+    cr_assert_eq(holmes_fabric_map_write(doc.cluster, stderr, why, sizeof why), -EINVAL);
+    cr_assert(strstr(why, "fabric \"no such id\""), "%s", why);
+    holmes_plan_doc_fini(&doc);
+}
+
 Test(emit, hostile_texts_stay_texts)
 {
     static const char evil[] = "$(touch evil)`touch evil`'; touch "
