@@ -14,6 +14,8 @@ struct reader {
     struct xml_file f;
     struct holmes_host *h;
     int cpu; /* number of the <cpu> that is being read */
+    /* NCCL's number of each port and interface; -1: none */
+    int port_dev[HOLMES_HOST_DEVICES_MAX], netif_dev[HOLMES_HOST_DEVICES_MAX];
 };
 
 /* Where an element is. */
@@ -125,8 +127,8 @@ static uint64_t read_guid(struct reader *r, const xmlNode *node)
 }
 
 /* NCCL numbers the devices that it uses. */
-static void judge(struct reader *r, const xmlNode *node, bool *used,
-                  char reason[HOLMES_NETIF_REASON_MAX])
+static int judge(struct reader *r, const xmlNode *node, bool *used,
+                 char reason[HOLMES_NETIF_REASON_MAX])
 {
     int64_t dev = xml_int(&r->f, node, "dev", -1, INT32_MAX, -1);
 
@@ -135,6 +137,7 @@ static void judge(struct reader *r, const xmlNode *node, bool *used,
         snprintf(reason, HOLMES_NETIF_REASON_MAX, "NCCL's device %lld", (long long)dev);
     else
         snprintf(reason, HOLMES_NETIF_REASON_MAX, "has no device number: NCCL does not use it");
+    return (int)dev;
 }
 
 static void add_port(struct reader *r, const xmlNode *node, const struct place *at, int port,
@@ -157,7 +160,7 @@ static void add_port(struct reader *r, const xmlNode *node, const struct place *
     p->seen.numa_node = at->numa_node;
     if (at->pci >= 0)
         memcpy(p->seen.pci_path, r->h->pcis[at->pci].address, HOLMES_PCI_MAX);
-    judge(r, node, &p->verdict.used, p->verdict.reason);
+    r->port_dev[r->h->nports - 1] = judge(r, node, &p->verdict.used, p->verdict.reason);
 }
 
 static void add_netif(struct reader *r, const xmlNode *node, const struct place *at, uint32_t mbps)
@@ -177,7 +180,7 @@ static void add_netif(struct reader *r, const xmlNode *node, const struct place 
     n->seen.numa_node = at->numa_node;
     if (at->pci >= 0)
         memcpy(n->seen.pci_path, r->h->pcis[at->pci].address, HOLMES_PCI_MAX);
-    judge(r, node, &n->verdict.used, n->verdict.reason);
+    r->netif_dev[r->h->nnetifs - 1] = judge(r, node, &n->verdict.used, n->verdict.reason);
 }
 
 static bool has_port(const struct holmes_host *h, const char *name, int port)
@@ -342,17 +345,28 @@ static void read_system(struct reader *r, const xmlNode *node)
         xml_mistake(&r->f, node, NULL, "has no <cpu>");
 }
 
-/* What NCCL used, as the list of NICs in use: RDMA ports first. */
-static void choose(struct holmes_host *h)
+/* The entry of the lowest number that is left; -1 when there is none. */
+static int next_dev(const int *dev, int n)
 {
-    struct holmes_nics *c = &h->chosen;
+    int best = -1;
 
-    for (int i = 0; i < h->nports; i++) {
+    for (int i = 0; i < n; i++)
+        if (dev[i] >= 0 && (best < 0 || dev[i] < dev[best]))
+            best = i;
+    return best;
+}
+
+static void choose_ports(struct reader *r)
+{
+    struct holmes_host *h = r->h;
+    struct holmes_nics *c = &h->chosen;
+    int i;
+
+    while ((i = next_dev(r->port_dev, h->nports)) >= 0) {
         struct holmes_host_port *p = &h->ports[i];
         struct holmes_nic *n = &c->nics[c->n];
 
-        if (!p->verdict.used)
-            continue;
+        r->port_dev[i] = -1;
         if (c->n == HOLMES_RDMA_PORTS_MAX) {
             p->verdict.used = false;
             snprintf(p->verdict.reason, sizeof p->verdict.reason, "more than %d ports",
@@ -368,13 +382,19 @@ static void choose(struct holmes_host *h)
         n->rdma.cuda = p->seen.peer_memory;
         p->nic = c->n++;
     }
-    c->nshown = c->n;
-    for (int i = 0; i < h->nnetifs; i++) {
+}
+
+static void choose_netifs(struct reader *r)
+{
+    struct holmes_host *h = r->h;
+    struct holmes_nics *c = &h->chosen;
+    int i;
+
+    while ((i = next_dev(r->netif_dev, h->nnetifs)) >= 0) {
         struct holmes_host_netif *p = &h->netifs[i];
         struct holmes_nic *n = &c->nics[c->n];
 
-        if (!p->verdict.used)
-            continue;
+        r->netif_dev[i] = -1;
         if (c->n - c->nshown == HOLMES_NETIFS_MAX) {
             p->verdict.used = false;
             snprintf(p->verdict.reason, sizeof p->verdict.reason, "more than %d interfaces",
@@ -387,6 +407,16 @@ static void choose(struct holmes_host *h)
         n->numa_node = p->seen.numa_node;
         p->nic = c->n++;
     }
+}
+
+/* What NCCL used, in the order of its numbers: RDMA ports first. */
+static void choose(struct reader *r)
+{
+    struct holmes_nics *c = &r->h->chosen;
+
+    choose_ports(r);
+    c->nshown = c->n;
+    choose_netifs(r);
     if (c->nshown == 0)
         c->nshown = c->n;
 }
@@ -405,7 +435,7 @@ int holmes_host_parse_nccl(const char *name, const void *data, size_t len, struc
     }
     xml_close(&r.f);
     if (r.f.rc == 0) {
-        choose(r.h);
+        choose(&r);
         if (host_finish(r.h) != 0)
             xml_no_memory(&r.f);
     }

@@ -44,8 +44,8 @@ void pci_address_of_path(const char *path, char out[HOLMES_PCI_MAX])
 {
     const char *slash = strrchr(path, '/');
 
-    out[0] = '\0';
-    pci_address(slash ? slash + 1 : path, out);
+    if (!pci_address(slash ? slash + 1 : path, out))
+        out[0] = '\0';
 }
 
 bool pci_class(const char *text, uint32_t *out)

@@ -105,6 +105,7 @@ void tree_path_to_sys(const struct tree *t, char *path, size_t len)
         return;
     }
     snprintf(rest, sizeof rest, "%s", path + n);
+    memset(path, 0, len);
     if ((size_t)snprintf(path, len, "/sys%s", rest) >= len)
         path[0] = '\0';
 }

@@ -273,28 +273,35 @@ static bool is_shown(const struct holmes_host *h, int nic)
     return true;
 }
 
+/* NICs down and GPUs across: machines have few GPUs, and some many NICs. */
 static int show_distances(const struct holmes_host *h, FILE *out)
 {
     struct holmes_table *t;
-    int n = 0;
+    bool any = false;
 
-    for (int i = 0; i < h->nnics; i++)
-        n += is_shown(h, i);
-    if (h->ngpus == 0 || n == 0)
+    if (h->ngpus == 0 || h->nnics == 0)
         return 0;
-    if (holmes_table_create(1 + n, &t) != 0)
+    if (holmes_table_create(1 + h->ngpus, &t) != 0)
         return -ENOMEM;
-    holmes_table_column(t, "GPU", HOLMES_TABLE_RIGHT);
-    for (int i = 0; i < h->nnics; i++)
-        if (is_shown(h, i))
-            holmes_table_column(t, h->nics[i].name, HOLMES_TABLE_LEFT);
+    holmes_table_column(t, "NIC", HOLMES_TABLE_LEFT);
     for (int g = 0; g < h->ngpus; g++) {
-        holmes_table_cell(t, "%d", g);
-        for (int i = 0; i < h->nnics; i++)
-            if (is_shown(h, i))
-                holmes_table_cell(t, "%s", holmes_path_name(h->distance[g * h->nnics + i]));
+        char b[16];
+
+        holmes_table_column(t, number(g, b), HOLMES_TABLE_LEFT);
     }
-    return show("Distances", t, out);
+    for (int i = 0; i < h->nnics; i++) {
+        if (!is_shown(h, i))
+            continue;
+        any = true;
+        holmes_table_cell(t, "%s", h->nics[i].name);
+        for (int g = 0; g < h->ngpus; g++)
+            holmes_table_cell(t, "%s", holmes_path_name(h->distance[g * h->nnics + i]));
+    }
+    if (!any) {
+        holmes_table_destroy(t);
+        return 0;
+    }
+    return show("Distances to GPU", t, out);
 }
 
 static int show_skipped(const struct holmes_host *h, FILE *out)
