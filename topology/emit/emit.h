@@ -30,8 +30,9 @@ typedef int holmes_emit_write(const struct holmes_plan_doc *doc,
 
 struct holmes_emit_part {
     const char *name, *file, *summary;
-    bool script; /* to be made executable */
     holmes_emit_write *write;
+    bool script;                                       /* to be made executable */
+    bool (*wanted)(const struct holmes_plan_doc *doc); /* NULL: always */
 };
 
 #define HOLMES_EMIT_PARTS_MAX 8
@@ -55,7 +56,8 @@ int holmes_emit_check(const struct holmes_emit_options *o, char *why, size_t why
 /* --- what several forms use ------------------------------------------------------------------ */
 
 /* Environment and arguments, as parts of any form. */
-holmes_emit_write holmes_emit_env, holmes_emit_args, holmes_emit_hostfile, holmes_emit_rankfile;
+holmes_emit_write holmes_emit_env, holmes_emit_fabric_map, holmes_emit_args, holmes_emit_hostfile,
+    holmes_emit_rankfile;
 
 /* Name of a plan node; `buf` has HOLMES_HOST_NAME_MAX. */
 const char *holmes_emit_host(const struct holmes_plan_doc *doc, int node, char *buf);
@@ -71,9 +73,8 @@ void holmes_emit_title(const struct holmes_plan_doc *doc, const char *what, FILE
 void holmes_emit_plain(const char *text, FILE *out);
 void holmes_emit_quote(const char *text, FILE *out);
 
-/* HOLMES_FABRIC of a group's nodes as the user's ids say, malloc()ed: "ib", or "mlx5_0=A,mlx5_1=B".
- * *out is NULL where the user gave none. 0 or -ENOMEM. */
-int holmes_emit_fabric(const struct holmes_plan_doc *doc, int group, char **out);
+/* Whether the user gave ids of fabrics. */
+bool holmes_emit_has_fabrics(const struct holmes_plan_doc *doc);
 
 /* The ids that the user gave NICs and groups, as a file for HOLMES_FABRIC=@FILE
  * (docs/environment.md). -EINVAL with a sentence for a name that cannot stand there, -ENOMEM. */

@@ -39,31 +39,6 @@ void holmes_nccl_window_choose(int64_t bytes, struct holmes_nccl_window *out)
     *out = w;
 }
 
-int holmes_emit_fabric(const struct holmes_plan_doc *doc, int group, char **out)
-{
-    const struct holmes_node_group *g = &doc->cluster->groups[group];
-    const struct holmes_node_type *type = &doc->cluster->types[g->type];
-    char *text = NULL;
-    size_t len;
-    FILE *list;
-
-    *out = NULL;
-    if (g->fabric)
-        return (*out = strdup(g->fabric)) ? 0 : -ENOMEM;
-    if (!(list = open_memstream(&text, &len)))
-        return -ENOMEM;
-    for (int i = 0, n = 0; i < type->nnics; i++)
-        if (type->nics[i].fabric && type->nics[i].rdma)
-            fprintf(list, "%s%s=%s", n++ > 0 ? "," : "", type->nics[i].name, type->nics[i].fabric);
-    if (fclose(list) != 0)
-        return free(text), -ENOMEM;
-    if (*text)
-        *out = text;
-    else
-        free(text);
-    return 0;
-}
-
 static void write_window(const struct holmes_plan_doc *doc, FILE *out)
 {
     struct holmes_nccl_window w;
@@ -95,66 +70,10 @@ static void write_window(const struct holmes_plan_doc *doc, FILE *out)
                 w.channels, w.channels);
 }
 
-static bool same(const char *a, const char *b)
-{
-    return a && b ? strcmp(a, b) == 0 : a == b;
-}
-
-static void write_range(const char *fabric, int64_t end, FILE *out)
-{
-    fprintf(out, "elif [ \"$RANK\" -lt %" PRId64 " ]; then ", end);
-    if (fabric) {
-        fputs("export HOLMES_FABRIC=", out);
-        holmes_emit_quote(fabric, out);
-    } else {
-        fputc(':', out);
-    }
-    fputc('\n', out);
-}
-
-/* Runs of nodes with equal ids are ranges of ranks. */
-static int write_fabrics(const struct holmes_plan_doc *doc, FILE *out)
-{
-    const struct holmes_plan *p = doc->plan;
-    char *now = NULL, *next = NULL;
-    bool any = false;
-    int rc = 0;
-
-    for (int i = 0; rc == 0 && !any && i < doc->cluster->ngroups; i++) {
-        rc = holmes_emit_fabric(doc, i, &now);
-        any = now != NULL;
-        free(now);
-    }
-    if (rc != 0 || !any)
-        return rc;
-    fputs(
-        "\n# The ids of RDMA fabrics that the cluster file gives. RANK is known in each rank; what "
-        "starts\n# several, as torchrun does, sets HOLMES_FABRIC itself.\n"
-        "if [ -z \"${RANK-}\" ]; then :\n",
-        out);
-    rc = holmes_emit_fabric(doc, p->nodes[0].group, &now);
-    for (int i = 1; rc == 0 && i < p->nnodes; i++) {
-        if (p->nodes[i].group == p->nodes[i - 1].group)
-            continue;
-        rc = holmes_emit_fabric(doc, p->nodes[i].group, &next);
-        if (rc == 0 && !same(now, next))
-            write_range(now, p->nodes[i].first_rank, out);
-        free(now);
-        now = next;
-        next = NULL;
-    }
-    if (rc == 0 && now)
-        write_range(now, p->world, out);
-    free(now);
-    fputs("fi\n", out);
-    return rc;
-}
-
 int holmes_emit_env(const struct holmes_plan_doc *doc, const struct holmes_emit_options *o,
                     FILE *out, char *why, size_t why_len)
 {
-    int rc;
-
+    (void)why, (void)why_len;
     holmes_emit_title(doc, "Environment of every rank, to be sourced", out);
     if (o->plugin) {
         fputs("export NCCL_NET_PLUGIN=", out);
@@ -174,8 +93,10 @@ int holmes_emit_env(const struct holmes_plan_doc *doc, const struct holmes_emit_
               "export CUDA_DEVICE_MAX_CONNECTIONS=1\n",
               out);
     write_window(doc, out);
-    rc = write_fabrics(doc, out);
-    if (rc != 0)
-        snprintf(why, why_len, "out of memory");
-    return rc;
+    if (holmes_emit_has_fabrics(doc))
+        fputs(
+            "\n# The ids of RDMA fabrics that the cluster file gives, in the folder where this is "
+            "sourced.\nexport HOLMES_FABRIC=\"@$PWD/fabrics\"\n",
+            out);
+    return 0;
 }

@@ -83,8 +83,22 @@ int holmes_fabric_map_write(const struct holmes_cluster *c, FILE *out, char *why
     return rc;
 }
 
-static int write_map(const struct holmes_plan_doc *doc, const struct holmes_emit_options *o,
-                     FILE *out, char *why, size_t why_len)
+bool holmes_emit_has_fabrics(const struct holmes_plan_doc *doc)
+{
+    const struct holmes_cluster *c = doc->cluster;
+
+    for (int i = 0; i < c->ngroups; i++)
+        if (c->groups[i].fabric)
+            return true;
+    for (int i = 0; i < c->ntypes; i++)
+        for (int k = 0; k < c->types[i].nnics; k++)
+            if (c->types[i].nics[k].fabric && c->types[i].nics[k].rdma)
+                return true;
+    return false;
+}
+
+int holmes_emit_fabric_map(const struct holmes_plan_doc *doc, const struct holmes_emit_options *o,
+                           FILE *out, char *why, size_t why_len)
 {
     (void)o;
     return holmes_fabric_map_write(doc->cluster, out, why, why_len);
@@ -93,7 +107,6 @@ static int write_map(const struct holmes_plan_doc *doc, const struct holmes_emit
 const struct holmes_emit_form holmes_emit_fabrics = {
     .name = "fabrics",
     .summary = "the plugin, for any job: which RDMA ports share a fabric",
-    .parts = {{"map", "fabrics", "names of hosts and ids, for HOLMES_FABRIC=@FILE", false,
-               write_map},
-              {0}},
+    .parts = {{"map", "fabrics", "names of hosts and ids, for HOLMES_FABRIC=@FILE",
+               holmes_emit_fabric_map}},
 };

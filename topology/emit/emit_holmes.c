@@ -180,8 +180,8 @@ const struct holmes_emit_form holmes_emit_holmes = {
     .summary = "holmes-train: its options, and which rank runs where",
     .parts =
         {
-            {"args", "args", "options that all ranks share, on one line", false, write_args},
-            {"ranks", "ranks", "rank, host, cluster, by tabs", false, write_ranks},
-            {"labels", "labels", "--host-label and --cluster for --local", false, write_labels},
+            {"args", "args", "options that all ranks share, on one line", write_args},
+            {"ranks", "ranks", "rank, host, cluster, by tabs", write_ranks},
+            {"labels", "labels", "--host-label and --cluster for --local", write_labels},
         },
 };

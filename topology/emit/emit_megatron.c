@@ -159,9 +159,11 @@ const struct holmes_emit_form holmes_emit_megatron = {
     .summary = "Megatron-LM: arguments, environment and rank order, for any launcher",
     .parts =
         {
-            {"args", "args.sh", "MEGATRON_ARGS, to be sourced by bash", false, holmes_emit_args},
-            {"env", "env.sh", "environment, to be sourced", false, holmes_emit_env},
-            {"hostfile", "hostfile", "hosts in rank order", false, holmes_emit_hostfile},
-            {"rankfile", "rankfile", "a host for each rank", false, holmes_emit_rankfile},
+            {"args", "args.sh", "MEGATRON_ARGS, to be sourced by bash", holmes_emit_args},
+            {"env", "env.sh", "environment, to be sourced", holmes_emit_env},
+            {"fabrics", "fabrics", "fabric ids, where the user gave some", holmes_emit_fabric_map,
+             .wanted = holmes_emit_has_fabrics},
+            {"hostfile", "hostfile", "hosts in rank order", holmes_emit_hostfile},
+            {"rankfile", "rankfile", "a host for each rank", holmes_emit_rankfile},
         },
 };

@@ -35,10 +35,12 @@ const struct holmes_emit_form holmes_emit_mpirun = {
     .summary = "Open MPI: rankfile, hostfile, and a script that starts the job",
     .parts =
         {
-            {"rankfile", "rankfile", "a host and cores for each rank", false, holmes_emit_rankfile},
-            {"hostfile", "hostfile", "hosts in rank order", false, holmes_emit_hostfile},
-            {"run", "run.sh", "starts the job", true, write_command},
-            {"env", "env.sh", "environment, to be sourced", false, holmes_emit_env},
-            {"args", "args.sh", "arguments of Megatron-LM", false, holmes_emit_args},
+            {"rankfile", "rankfile", "a host and cores for each rank", holmes_emit_rankfile},
+            {"hostfile", "hostfile", "hosts in rank order", holmes_emit_hostfile},
+            {"run", "run.sh", "starts the job", write_command, .script = true},
+            {"env", "env.sh", "environment, to be sourced", holmes_emit_env},
+            {"fabrics", "fabrics", "fabric ids, where the user gave some", holmes_emit_fabric_map,
+             .wanted = holmes_emit_has_fabrics},
+            {"args", "args.sh", "arguments of Megatron-LM", holmes_emit_args},
         },
 };

@@ -127,12 +127,13 @@ const struct holmes_emit_form holmes_emit_slurm = {
     .summary = "Slurm: batch script, nodelist, a host for each task, rank map",
     .parts =
         {
-            {"batch", "job.sbatch", "batch script", true, write_batch},
-            {"hostfile", "hostfile", "a host for each task, for SLURM_HOSTFILE", false,
-             write_hostfile},
-            {"nodelist", "nodelist", "for --nodelist", false, write_nodelist},
-            {"rankmap", "rankmap", "which ranks are where, for people", false, write_rankmap},
-            {"env", "env.sh", "environment, to be sourced", false, holmes_emit_env},
-            {"args", "args.sh", "arguments of Megatron-LM", false, holmes_emit_args},
+            {"batch", "job.sbatch", "batch script", write_batch, .script = true},
+            {"hostfile", "hostfile", "a host for each task, for SLURM_HOSTFILE", write_hostfile},
+            {"nodelist", "nodelist", "for --nodelist", write_nodelist},
+            {"rankmap", "rankmap", "which ranks are where, for people", write_rankmap},
+            {"env", "env.sh", "environment, to be sourced", holmes_emit_env},
+            {"fabrics", "fabrics", "fabric ids, where the user gave some", holmes_emit_fabric_map,
+             .wanted = holmes_emit_has_fabrics},
+            {"args", "args.sh", "arguments of Megatron-LM", holmes_emit_args},
         },
 };

@@ -193,7 +193,7 @@ static int write_parts(const struct emit_run *r, const struct holmes_plan_doc *p
         return -EIO;
     }
     for (const struct holmes_emit_part *p = r->form->parts; rc == 0 && p->name; p++) {
-        if (r->part && p != r->part)
+        if (r->part ? p != r->part : p->wanted && !p->wanted(plan))
             continue;
         if (r->dir) {
             rc = write_file(r, p, plan, why, why_len);
