@@ -91,6 +91,8 @@ int holmes_cluster_parse(const char *name, const void *data, size_t len,
 /* Writes what holmes_cluster_read reads: reading it back gives an equal cluster. 0 or a negative
  * errno. */
 int holmes_cluster_write(const struct holmes_cluster *c, FILE *out);
+/* The same as JSON, which holmes_cluster_read reads as well. */
+int holmes_cluster_json(const struct holmes_cluster *c, FILE *out);
 void holmes_cluster_destroy(struct holmes_cluster *c);
 
 /* --- fabrics --------------------------------------------------------------------------------- */

@@ -39,7 +39,7 @@ struct options {
 static const struct argp_option argp_options[] = {
     {NULL, 0, NULL, 0, "What to check (PLAN.json, or one of these, or the Slurm allocation):", 1},
     {"hosts", KEY_HOSTS, "LIST", 0, "these hosts, like a[01-04],b7", 0},
-    {"hostfile", KEY_HOSTFILE, "FILE", 0, "the first word of every line", 0},
+    {"hostfile", KEY_HOSTFILE, "FILE", 0, "these hosts, one a line", 0},
     {NULL, 0, NULL, 0, "How to reach them:", 2},
     {"launcher", KEY_LAUNCHER, "COMMAND", 0,
      "starts a command on {host} (default: srun in a Slurm allocation, else \"" HOLMES_LAUNCHER_SSH
@@ -305,19 +305,6 @@ static void argv_free(char **argv)
     free(argv);
 }
 
-static const char *own_path(const char *named, char path[PATH_MAX])
-{
-    ssize_t n;
-
-    if (named)
-        return named;
-    n = readlink("/proc/self/exe", path, PATH_MAX - 1);
-    if (n <= 0)
-        return "holmes-topo";
-    path[n] = '\0';
-    return path;
-}
-
 /* --- run -------------------------------------------------------------------------------------- */
 
 /* Pairs that may only have been disturbed; and of each two groups, the fastest between them. */
@@ -396,7 +383,8 @@ static int measure(struct holmes_check_run *run, const struct holmes_check_optio
 
 static int check(const struct options *o, struct target *t)
 {
-    char path[PATH_MAX], why[1024] = "", **argv = agent_argv(own_path(o->program, path));
+    char path[PATH_MAX], why[1024] = "",
+                         **argv = agent_argv(holmes_own_program(o->program, path, sizeof path));
     struct holmes_check_limits limits = {.doc = t->has_plan ? &t->doc : NULL,
                                          .share = o->enough_percent / 100,
                                          .min_gbps = o->min_gbps};

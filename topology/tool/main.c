@@ -7,6 +7,7 @@
 static const struct topo_verb verbs[] = {
     {"discover", "shows a machine's NICs and GPUs, what is used, and why the rest is not",
      topo_discover},
+    {"gather", "makes a cluster file of what all nodes have", topo_gather},
     {"plan", "chooses sizes, places stages and layers, and says what a step will cost", topo_plan},
     {"check", "measures between the hosts of a plan or a list, before a job does", topo_check},
     {"check-agent", NULL, topo_check_agent}, /* what check starts on each of them */

@@ -11,6 +11,7 @@ struct topo_verb {
 };
 
 int topo_discover(int argc, char **argv);
+int topo_gather(int argc, char **argv);
 int topo_check(int argc, char **argv);
 int topo_check_agent(int argc, char **argv); /* of a library of its own: it needs the transport */
 int topo_draw(int argc, char **argv);
