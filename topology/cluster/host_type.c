@@ -105,6 +105,18 @@ static int nic_describe(const struct holmes_host *h, int i, struct holmes_cluste
     return 0;
 }
 
+/* The interface of a RoCE port that is listed: one wire, which stands in the file once. */
+static bool is_of_port(const struct holmes_host *h, int i)
+{
+    const struct holmes_nic *nic = &h->chosen.nics[i];
+
+    for (int k = 0; k < h->nports && nic->rdma.port == 0; k++)
+        if (h->ports[k].verdict.used && h->ports[k].seen.link_layer == HOLMES_LINK_ETHERNET &&
+            strcmp(h->ports[k].netdev, nic->name) == 0)
+            return true;
+    return false;
+}
+
 /* One id on all RDMA NICs is the node's: two clusters of equal machines are one type. */
 static char *common_fabric(struct holmes_node_type *t)
 {
@@ -131,7 +143,8 @@ int holmes_host_type(const struct holmes_host *h, struct holmes_node_type *out, 
     if (rc == 0 && h->chosen.n > 0 && !(t.nics = calloc((size_t)h->chosen.n, sizeof *t.nics)))
         rc = -ENOMEM;
     for (int i = 0; rc == 0 && i < h->chosen.n; i++)
-        rc = nic_describe(h, i, &t.nics[t.nnics++]);
+        if (!is_of_port(h, i))
+            rc = nic_describe(h, i, &t.nics[t.nnics++]);
     if (rc == 0 && common_fabric(&t)) {
         id = strdup(common_fabric(&t));
         for (int i = 0; i < t.nnics; i++) {
