@@ -16,7 +16,7 @@
 #define PALE "#f6f8fa"
 #define EDGE "#c9d1d9"
 
-enum wire { WIRE_INFINIBAND, WIRE_ROCE, WIRE_ETHERNET, WIRES };
+enum wire { WIRE_INFINIBAND, WIRE_ROCE, WIRE_ETHERNET, WIRE_NODE, WIRES };
 
 static const struct {
     const char *name, *colour;
@@ -24,6 +24,7 @@ static const struct {
     [WIRE_INFINIBAND] = {"InfiniBand", "#0072b2"},
     [WIRE_ROCE] = {"RoCE", "#009e73"},
     [WIRE_ETHERNET] = {"Ethernet (TCP)", "#d55e00"},
+    [WIRE_NODE] = {"inside a node", "#848d97"},
 };
 
 /* Of stages: light enough to write on, none of a wire's colour. */
@@ -284,12 +285,12 @@ static int put_nodes(struct canvas *c, const struct draw_band *b, double x, doub
 struct range {
     int layers_low, layers_high;
     double memory, limit, bytes;
-    bool crosses;
+    bool crosses, inside; /* of a data group: several fabrics; one node */
 };
 
 static struct range range_of(const struct holmes_plan *p, const struct draw_band *b)
 {
-    struct range r = {.layers_low = p->stages[b->first].layers};
+    struct range r = {.layers_low = p->stages[b->first].layers, .inside = true};
 
     for (int i = b->first; i <= b->last; i++) {
         const struct holmes_plan_stage *s = &p->stages[i];
@@ -302,6 +303,7 @@ static struct range range_of(const struct holmes_plan *p, const struct draw_band
         }
         r.bytes = s->data_bytes > r.bytes ? s->data_bytes : r.bytes;
         r.crosses |= s->crosses;
+        r.inside &= s->first_node == s->last_node;
     }
     return r;
 }
@@ -328,7 +330,7 @@ static int put_band(struct canvas *c, const struct draw_box *box, const struct d
     const struct holmes_plan *p = c->doc->plan;
     const double x = box->x + DRAW_PAD, w = DRAW_BOX_W - 2 * DRAW_PAD;
     struct range r = range_of(p, b);
-    enum wire kind = r.crosses ? WIRE_ETHERNET : fabric_wire(c, box->fabric);
+    enum wire kind = r.crosses ? WIRE_ETHERNET : r.inside ? WIRE_NODE : fabric_wire(c, box->fabric);
     const double line[][2] = {{x + 22, b->y + b->h - 14}, {x + 46, b->y + b->h - 14}};
     char text[64], bytes[24];
     int rc;
@@ -361,6 +363,11 @@ static int put_band(struct canvas *c, const struct draw_box *box, const struct d
     return rc;
 }
 
+static int gpus_in(const struct holmes_plan_doc *doc, int group)
+{
+    return doc->cluster->types[doc->cluster->groups[group].type].gpus;
+}
+
 static int put_idle(struct canvas *c, const struct draw_box *box)
 {
     const struct holmes_plan_doc *doc = c->doc;
@@ -389,8 +396,12 @@ static int put_idle(struct canvas *c, const struct draw_box *box)
             return -ENOMEM;
         snprintf(text, sizeof text, "idle: %.120s%s%.200s", names, idle->reason ? ", " : "",
                  idle->reason ? idle->reason : "");
+        if (idle->gpus < gpus_in(doc, idle->group))
+            snprintf(text, sizeof text, "idle: %d GPU%s of %.120s%s%.200s", idle->gpus,
+                     idle->gpus == 1 ? "" : "s", names, idle->reason ? ", " : "",
+                     idle->reason ? idle->reason : "");
         put_text(c, box->x + 14, y + told * DRAW_IDLE_H, (struct style){12, false, "start", GREY},
-                 DRAW_BOX_W - 28, text);
+                 DRAW_BOX_W - 44, text);
         free(names);
         told++;
     }
@@ -413,7 +424,14 @@ static const struct holmes_plan_edge *edge_of(const struct holmes_plan *p, int f
 
 static enum wire edge_wire(const struct canvas *c, const struct holmes_plan_edge *e)
 {
-    return e->crosses ? WIRE_ETHERNET : fabric_wire(c, c->doc->plan->stages[e->from_stage].fabric);
+    const struct holmes_plan_stage *from = &c->doc->plan->stages[e->from_stage],
+                                   *to = &c->doc->plan->stages[e->to_stage];
+
+    if (e->crosses)
+        return WIRE_ETHERNET;
+    if (from->first_node == to->last_node && from->last_node == to->first_node)
+        return WIRE_NODE;
+    return fabric_wire(c, from->fabric);
 }
 
 static double edge_width(const struct holmes_plan_edge *e)
@@ -479,7 +497,7 @@ static void put_back(struct canvas *c, const struct draw_box *first, const struc
 {
     const struct holmes_plan_edge *e = edge_of(c->doc->plan, c->doc->plan->nstages - 1, 0);
     const struct draw_band *from = &last->bands[last->nbands - 1], *to = &first->bands[0];
-    const double y = c->page->bottom + 22, x = last->x + DRAW_BOX_W - 40, left = DRAW_MARGIN - 14;
+    const double y = c->page->bottom + 22, x = last->x + DRAW_BOX_W - 22, left = DRAW_MARGIN - 14;
     const double line[][2] = {{x, from->y + from->h},
                               {x, y},
                               {left, y},
@@ -530,8 +548,10 @@ static void title_text(const struct holmes_plan_doc *doc, char *buf, size_t len)
         if (times >= 1.005)
             snprintf(gain, sizeof gain, ", %.*f times as fast as in the naive order",
                      times < 9.95 ? times < 1.95 ? 2 : 1 : 0, times);
-        else
+        else if (times > 0.995)
             snprintf(gain, sizeof gain, ", as in the naive order");
+        else
+            snprintf(gain, sizeof gain, "; %.2f of the naive order's speed", times);
     }
     snprintf(buf, len, "%s on %s GPU%s: %.3g s per step%s", name[0] ? name : "GPT",
              number_text(p->world, gpus), p->world == 1 ? "" : "s", p->cost.step_s, gain);
@@ -576,8 +596,7 @@ static void put_legend(struct canvas *c)
         x += 60 + holmes_draw_text_width(wires[i].name, 13, false);
     }
     put_text(c, x + 4, y, (struct style){13, false, "start", GREY},
-             c->page->width - x - DRAW_MARGIN,
-             "numbers on wires: sent per step, each way, by all replicas");
+             c->page->width - x - DRAW_MARGIN, "on wires: sent per step, each way");
 }
 
 int holmes_plan_draw(const struct holmes_plan_doc *doc, FILE *out)

@@ -244,7 +244,7 @@ Test(draw, says_what_a_reader_looks_for)
         "InfiniBand",
         "RoCE",
         "Ethernet (TCP)",
-        "idle: a0, spare",
+        "idle: 8 GPUs of a0, spare",
     };
     struct holmes_plan_doc doc = plan_make(&cases[0].shape, two, 2);
     char *svg;
