@@ -9,8 +9,13 @@ double holmes_cost_layer_s(const struct holmes_cost_job *job, const struct holme
     const struct holmes_gpt *g = job->model;
     double flops = holmes_gpt_layer_passes(g) * holmes_gpt_layer_flops(g) * job->micro_batch;
 
-    return flops / (job->tensor * s->tflops * 1e12 * job->efficiency) +
-           holmes_gpt_tensor_bytes(g, job->micro_batch, job->tensor) * 8 / (s->intra_gbps * 1e9);
+    return flops / (job->tensor * s->tflops * 1e12 * job->efficiency);
+}
+
+double holmes_cost_tensor_s(const struct holmes_cost_job *job, const struct holmes_cost_stage *s)
+{
+    return holmes_gpt_tensor_bytes(job->model, job->micro_batch, job->tensor) * 8 /
+           (s->intra_gbps * 1e9);
 }
 
 double holmes_cost_head_s(const struct holmes_cost_job *job, const struct holmes_cost_stage *s)
@@ -40,7 +45,7 @@ static void stage_compute(struct holmes_cost_job *job, int i)
     struct holmes_cost_stage *s = &job->stages[i];
     const struct holmes_gpt *g = job->model;
     bool last = i == job->pipeline - 1;
-    double layers = s->layers * holmes_cost_layer_s(job, s);
+    double layers = s->layers * (holmes_cost_layer_s(job, s) + holmes_cost_tensor_s(job, s));
     double head = last ? holmes_cost_head_s(job, s) : 0;
 
     s->forward_s = layers / holmes_gpt_layer_passes(g) + head / 3;

@@ -80,8 +80,10 @@ struct holmes_cost_job {
     struct holmes_cost_cross *edge_crosses, *ring_crosses;
 };
 
-/* Forward and backward of one microbatch on one GPU of the stage: of a layer, of the head. */
+/* Forward and backward of one microbatch on one GPU of the stage: the products of a layer, its
+ * tensor group's traffic, the products of the head. */
 double holmes_cost_layer_s(const struct holmes_cost_job *job, const struct holmes_cost_stage *s);
+double holmes_cost_tensor_s(const struct holmes_cost_job *job, const struct holmes_cost_stage *s);
 double holmes_cost_head_s(const struct holmes_cost_job *job, const struct holmes_cost_stage *s);
 
 /* Bytes that a GPU of stage i needs at its peak, with `layers` layers: weights, gradients,

@@ -535,7 +535,8 @@ static bool tensor_divides(const struct search *s, int tensor)
 {
     const struct holmes_gpt *g = &s->req->model;
 
-    return g->heads % tensor == 0 && (g->ffn > 0 ? g->ffn : 4 * g->hidden) % tensor == 0;
+    return g->heads % tensor == 0 && (g->ffn > 0 ? g->ffn : 4 * (int64_t)g->hidden) % tensor == 0 &&
+           (!g->sequence_parallel || g->sequence % tensor == 0);
 }
 
 /* All pairs of tensor and pipeline whose plans use [used_from, used_below) GPUs. */
@@ -622,7 +623,8 @@ static int check(const struct search *s, char *why, size_t why_len)
                  "%d usable GPUs",
                  r->tensor, s->w->most_gpus);
     else if (r->tensor > 0 && !tensor_divides(s, r->tensor))
-        snprintf(why, why_len, "tensor %d does not divide the model's %d heads and its ffn size",
+        snprintf(why, why_len,
+                 "tensor %d does not divide the model's %d heads, its ffn size and its sequence",
                  r->tensor, g->heads);
     else if (r->global_batch % per_step != 0)
         snprintf(why, why_len,
@@ -646,9 +648,9 @@ static void refuse_slots(const struct search *s, char *why, size_t why_len)
         snprintf(why, why_len, "no memory");
         return;
     }
-    used =
-        (size_t)snprintf(why, why_len, "%d stage%s of %d tensor group%s of %d GPU%s do not fit:", p,
-                         p == 1 ? "" : "s", d, d == 1 ? "" : "s", t, t == 1 ? "" : "s");
+    used = (size_t)snprintf(why, why_len,
+                            "there is no room for %d stage%s of %d tensor group%s of %d GPU%s:", p,
+                            p == 1 ? "" : "s", d, d == 1 ? "" : "s", t, t == 1 ? "" : "s");
     for (int i = 0; i < nfabrics; i++) {
         all += pools[i].slots;
         if (used < why_len)

@@ -58,7 +58,7 @@ int holmes_search(const struct holmes_world *w, const struct holmes_plan_request
 int holmes_search_nodes(const struct holmes_world *w, const struct holmes_search_result *r,
                         struct holmes_place_node **out, int *n);
 
-/* Divides the model's layers over the job's stages, by speed and memory (place_cost came before).
+/* Divides the model's layers over the job's stages, by TFLOPS and memory (place_cost came before).
  * As holmes_partition. */
 int holmes_search_layers(struct holmes_cost_job *job, const struct holmes_place_stage *stages);
 
