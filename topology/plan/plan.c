@@ -115,9 +115,8 @@ static int plan_fill(struct holmes_plan *p, const struct holmes_world *w,
         rc = holmes_place_cost(&j, w, places, nodes);
     }
     if (rc == 0)
-        rc = holmes_search_layers(&j.job, places);
+        rc = holmes_search_layers(&j.job, places, &p->cost, &p->window_bytes);
     if (rc == 0) {
-        holmes_cost_step(&j.job, &p->cost, &p->window_bytes);
         stages_set(p, &j.job, places);
         edges_set(p, &j.job);
     }
@@ -162,10 +161,7 @@ static int naive_cost(struct holmes_plan *p, const struct holmes_world *w,
         rc = holmes_place_cost(&j, w, places, nodes);
     }
     if (rc == 0) {
-        int layers = req->model.layers;
-
-        for (int i = 0; i < p->pipeline; i++)
-            j.job.stages[i].layers = layers / p->pipeline + (i < layers % p->pipeline);
+        holmes_search_even(&j.job);
         holmes_cost_step(&j.job, &p->naive, NULL);
     }
     holmes_place_job_fini(&j);
@@ -246,8 +242,7 @@ static void note_layers(struct holmes_text_list *notes, const struct holmes_plan
     for (int i = 0; i < p->nstages; i++)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%d", i ? ", " : "",
                                  p->stages[i].layers);
-    holmes_text_add(notes, "layers %s: by the stages' speed and memory, embedding and head counted",
-                    text);
+    holmes_text_add(notes, "layers %s: by the stages' TFLOPS and memory, the head counted", text);
 }
 
 /* --- public ---------------------------------------------------------------------------------- */

@@ -58,8 +58,13 @@ int holmes_search(const struct holmes_world *w, const struct holmes_plan_request
 int holmes_search_nodes(const struct holmes_world *w, const struct holmes_search_result *r,
                         struct holmes_place_node **out, int *n);
 
-/* Divides the model's layers over the job's stages, by TFLOPS and memory (place_cost came before).
- * As holmes_partition. */
-int holmes_search_layers(struct holmes_cost_job *job, const struct holmes_place_stage *stages);
+/* The layer counts of nobody who thought: even, the first stages one more. */
+void holmes_search_even(struct holmes_cost_job *job);
+
+/* Divides the model's layers over the job's stages by TFLOPS and memory (place_cost came before),
+ * and weighs the step. Where all stages have the same TFLOPS, and even layers are faster for what
+ * does not follow them (traffic), these are taken. Errors as holmes_partition. */
+int holmes_search_layers(struct holmes_cost_job *job, const struct holmes_place_stage *stages,
+                         struct holmes_plan_cost *cost, int64_t *window);
 
 #endif

@@ -4,13 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hostfile.h"
 #include "log.h"
 #include "output.h"
+#include "plan_hosts.h"
 #include "plan_show.h"
 #include "verbs.h"
 
 enum {
-    KEY_MODEL = 256,
+    KEY_HOSTFILE = 256,
+    KEY_GPUS,
+    KEY_MODEL,
     KEY_LAYERS,
     KEY_HIDDEN,
     KEY_HEADS,
@@ -39,7 +43,8 @@ enum {
 };
 
 struct options {
-    const char *cluster, *output;
+    const char *cluster, *hostfile, *output;
+    int gpus_per_node;
     struct holmes_plan_request request;
     struct holmes_gpt given; /* sizes told one by one; 0: not told */
     bool has_model, has_vocabulary, untied, recompute, no_sequence, scores, fp32, half_gradients;
@@ -47,7 +52,13 @@ struct options {
 };
 
 static const struct argp_option argp_options[] = {
-    {NULL, 0, NULL, 0, "The model:", 1},
+    {NULL, 0, NULL, 0, "Which machines, where there is no cluster file:", 1},
+    {"hostfile", KEY_HOSTFILE, "FILE", 0,
+     "hosts and slots (GPUs) as launchers take them, as one cluster of equal GPUs of which nothing "
+     "else is known",
+     0},
+    {"gpus-per-node", KEY_GPUS, "N", 0, "GPUs of hosts whose slots the hostfile does not tell", 0},
+    {NULL, 0, NULL, 0, "The model:", 2},
     {"model", KEY_MODEL, "NAME", 0,
      "gpt2-124m, gpt2-1.5b, gpt-3.6b, gpt-7.5b, gpt-39.1b, ... (a wrong name lists all); sizes "
      "given "
@@ -70,7 +81,7 @@ static const struct argp_option argp_options[] = {
      "gradients in 2 bytes, as Megatron-LM's --fp16 keeps them (default: fp32)", 0},
     {"whole-optimizer", KEY_WHOLE_OPTIMIZER, NULL, 0,
      "every replica keeps the whole optimizer state (default: the distributed optimizer)", 0},
-    {NULL, 0, NULL, 0, "The job (sizes left out are chosen):", 2},
+    {NULL, 0, NULL, 0, "The job (sizes left out are chosen):", 3},
     {"global-batch", KEY_BATCH, "N", 0, "sequences per step; needed", 0},
     {"micro-batch", KEY_MICRO, "N", 0, "sequences of one microbatch", 0},
     {"tensor", KEY_TENSOR, "N", 0, "GPUs that share each layer, inside a node", 0},
@@ -81,7 +92,7 @@ static const struct argp_option argp_options[] = {
     {"separate-ambiguous", KEY_SEPARATE, NULL, 0,
      "nodes of which nobody knows whether RDMA joins them are kept apart, in place of a refusal",
      0},
-    {NULL, 0, NULL, 0, "The cost model:", 3},
+    {NULL, 0, NULL, 0, "The cost model:", 4},
     {"efficiency", KEY_EFFICIENCY, "SHARE", 0,
      "of the told TFLOPS that a layer reaches (default 0.565)", 0},
     {"no-overlap", KEY_NO_OVERLAP, NULL, 0, "the data groups' traffic is not hidden behind compute",
@@ -91,7 +102,7 @@ static const struct argp_option argp_options[] = {
      "needs, "
      "which emit sets)",
      0},
-    {NULL, 0, NULL, 0, "What to write:", 4},
+    {NULL, 0, NULL, 0, "What to write:", 5},
     {"output", 'o', "FILE", 0, "the plan for emit, draw and check, as JSON; - is the output", 0},
     {"json", KEY_JSON, NULL, 0, "that in place of the tables", 0},
     {"explain", KEY_EXPLAIN, NULL, 0, "why it is so: fabrics, choices, assumptions", 0},
@@ -109,10 +120,11 @@ static const char argp_doc[] =
     "example: docs/plan.md.\n"
     "\n"
     "Examples:\n"
-    "  holmes-topo plan cluster.yaml --model gpt-3.6b --global-batch 768\n"
-    "  holmes-topo plan cluster.yaml --model gpt-39.1b --global-batch 1536 --tensor 8 --recompute\n"
-    "  holmes-topo plan cluster.yaml --layers 24 --hidden 2048 --heads 16 --vocabulary 50304 \\\n"
-    "      --global-batch 512 --pipeline 2 --explain -o plan.json\n"
+    "  holmes-topo plan c.yaml --model gpt-3.6b --global-batch 768\n"
+    "  holmes-topo plan c.yaml --model gpt-39.1b --global-batch 1536 --tensor 8\n"
+    "  holmes-topo plan c.yaml --layers 24 --hidden 2048 --heads 16 \\\n"
+    "      --vocabulary 50304 --global-batch 512 --explain -o plan.json\n"
+    "  holmes-topo plan --hostfile hosts --model gpt2-1.5b --global-batch 512\n"
     "\n"
     "Exit status: 0 a plan; 1 it cannot be written; 2 usage, a bad file, or no plan meets the "
     "request.";
@@ -279,6 +291,12 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
     error_t rc;
 
     switch (key) {
+    case KEY_HOSTFILE:
+        o->hostfile = arg;
+        return 0;
+    case KEY_GPUS:
+        o->gpus_per_node = number(state, "gpus-per-node", arg, 1, HOLMES_SLOTS_MAX);
+        return 0;
     case 'o':
         o->output = arg;
         return 0;
@@ -294,8 +312,12 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
         o->cluster = arg;
         return 0;
     case ARGP_KEY_END:
-        if (!o->cluster)
+        if (!o->cluster && !o->hostfile)
             argp_error(state, "which cluster file?");
+        if (o->cluster && o->hostfile)
+            argp_error(state, "\"%s\" and --hostfile %s: one of them", o->cluster, o->hostfile);
+        if (o->gpus_per_node && !o->hostfile)
+            argp_error(state, "--gpus-per-node goes with --hostfile");
         if (o->request.global_batch == 0)
             argp_error(state, "--global-batch is needed: sequences per step, Megatron-LM's "
                               "--global-batch-size");
@@ -331,8 +353,8 @@ static int refuse(int rc, const char *why)
 
 int topo_plan(int argc, char **argv)
 {
-    static const struct argp argp = {argp_options, parse_key, "CLUSTER", argp_doc,
-                                     NULL,         NULL,      NULL};
+    static const struct argp argp = {
+        argp_options, parse_key, "CLUSTER\n--hostfile FILE", argp_doc, NULL, NULL, NULL};
     struct options o = {0};
     struct holmes_plan_doc doc = {0};
     char why[1024] = "";
@@ -342,7 +364,8 @@ int topo_plan(int argc, char **argv)
     argp_err_exit_status = TOPO_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     doc.request = o.request;
-    rc = holmes_cluster_read(o.cluster, &doc.cluster, why, sizeof(why));
+    rc = o.hostfile ? topo_plan_hosts(o.hostfile, o.gpus_per_node, &doc.cluster, why, sizeof(why))
+                    : holmes_cluster_read(o.cluster, &doc.cluster, why, sizeof(why));
     if (rc == 0)
         rc = holmes_fabrics_find(doc.cluster, o.separate, &doc.fabrics, why, sizeof(why));
     if (rc == 0)

@@ -71,9 +71,8 @@ static void weigh(struct oracle *o, const struct holmes_place_node *nodes, int t
             continue;
         j.job.micro_batch = micro;
         j.job.microbatches = (int)(each / micro);
-        if (holmes_search_layers(&j.job, stages) != 0)
+        if (holmes_search_layers(&j.job, stages, &cost, NULL) != 0)
             continue;
-        holmes_cost_step(&j.job, &cost, NULL);
         o->best = fmin(o->best, cost.step_s);
         o->weighed++;
     }
