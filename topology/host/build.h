@@ -4,6 +4,10 @@
 
 #include "host.h"
 
+/* What is above is no memory of a machine, or of a GPU: a damaged file's. */
+#define HOST_MEMORY_MAX 1e9 /* GiB */
+#define GPU_MEMORY_MAX  (1 << 20)
+
 /* An empty host; NULL: no memory. */
 struct holmes_host *host_new(enum holmes_host_source source);
 

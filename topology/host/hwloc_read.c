@@ -115,7 +115,7 @@ static void copy(char *out, size_t len, const char *s)
 
 static void add_cpu(struct reader *r, const xmlNode *node, const struct place *at)
 {
-    int64_t bytes = xml_int(&r->f, node, "local_memory", 0, INT64_MAX, 0);
+    int64_t bytes = xml_int(&r->f, node, "local_memory", 0, INT64_C(1) << 50, 0);
     struct holmes_host_cpu *c;
 
     if (r->h->ncpus >= HOLMES_HOST_DEVICES_MAX) {
@@ -221,7 +221,7 @@ static double kib_info(const xmlNode *os, const char *name)
     const char *s = info(os, name);
     double v = s ? strtod(s, NULL) : 0;
 
-    return v > 0 && v < 1e15 ? v / (1 << 20) : 0;
+    return v > 0 && v / (1 << 20) < GPU_MEMORY_MAX ? v / (1 << 20) : 0;
 }
 
 static void add_gpu(struct reader *r, const xmlNode *node, const struct holmes_host_pci *f,
@@ -488,6 +488,8 @@ static void read_topology(struct reader *r, const xmlNode *root)
     read_objects(r, root, &at);
     if (r->f.rc == 0 && r->cores == 0 && r->h->npcis == 0 && r->h->ncpus == 0)
         xml_mistake(&r->f, root, NULL, "holds no processor and no device");
+    if (r->h->memory_gib > HOST_MEMORY_MAX)
+        r->h->memory_gib = 0;
     r->h->cores = r->cores;
 }
 

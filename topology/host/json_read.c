@@ -337,13 +337,13 @@ static void read_port(struct reader *r, struct holmes_host *h, json_t *o)
     get_text(r, o, "reason", OPTIONAL, p->verdict.reason, sizeof p->verdict.reason);
     get_text(r, o, "netdev", OPTIONAL, p->netdev, sizeof p->netdev);
     p->told = get_bool(r, o, "told");
-    s->state = (int)get_int(r, o, "state", 0, 255, 0);
+    s->state = (int)get_int(r, o, "state", INT32_MIN, INT32_MAX, 0);
     get_text(r, o, "state_text", OPTIONAL, s->state_text, sizeof s->state_text);
     s->link_layer = (enum holmes_link_layer)get_word(r, o, "link_layer", host_link_layers, 3, 0);
     s->speed_mbps = (uint32_t)get_int(r, o, "speed_mbps", 0, UINT32_MAX, 0);
     s->lid = (uint16_t)get_int(r, o, "lid", 0, UINT16_MAX, 0);
     s->guid = get_hex(r, o, "guid", UINT64_MAX);
-    s->node_type = (int)get_int(r, o, "node_type", 0, 255, 0);
+    s->node_type = (int)get_int(r, o, "node_type", INT32_MIN, INT32_MAX, 0);
     get_address(r, o, "pci", OPTIONAL, s->pci_path);
     s->numa_node = (int)get_int(r, o, "numa_node", 0, INT32_MAX, -1);
     s->peer_memory = get_bool(r, o, "peer_memory");
@@ -411,7 +411,7 @@ static void read_gpu(struct reader *r, struct holmes_host *h, json_t *o)
     g->device = (uint16_t)get_hex(r, o, "device", UINT16_MAX);
     get_text(r, o, "vendor_name", OPTIONAL, g->vendor_name, sizeof g->vendor_name);
     get_text(r, o, "name", OPTIONAL, g->name, sizeof g->name);
-    g->memory_gib = get_real(r, o, "memory_gib", 1 << 20);
+    g->memory_gib = get_real(r, o, "memory_gib", GPU_MEMORY_MAX);
     g->numa_node = (int)get_int(r, o, "numa_node", 0, INT32_MAX, -1);
     g->dev = (int)get_int(r, o, "dev", 0, INT32_MAX, -1);
     g->sm = (int)get_int(r, o, "sm", 1, 10000, 0);
@@ -543,7 +543,7 @@ static void read_host(struct reader *r, struct holmes_host *h, json_t *root)
     get_text(r, root, "hostname", OPTIONAL, h->hostname, sizeof h->hostname);
     h->source = (enum holmes_host_source)get_word(r, root, "source", sources, HOLMES_HOST_NCCL + 1,
                                                   HOLMES_HOST_RECORDED);
-    h->memory_gib = get_real(r, root, "memory_gib", 1e9);
+    h->memory_gib = get_real(r, root, "memory_gib", HOST_MEMORY_MAX);
     h->cores = (int)get_int(r, root, "cores", 0, 1 << 20, 0);
     read_list(r, h, root, "cpus", OPTIONAL, HOLMES_HOST_DEVICES_MAX, read_cpu);
     read_list(r, h, root, "pci", OPTIONAL, HOLMES_HOST_DEVICES_MAX, read_pci);

@@ -37,26 +37,49 @@ static hwloc_obj_t host_bridge_of(hwloc_obj_t obj)
     return bridge;
 }
 
-static void place(hwloc_topology_t topology, hwloc_obj_t obj, struct holmes_host *h)
+/* The host bridges and NUMA nodes of the functions, by their index in the host's list. */
+struct places {
+    int *root, *numa;
+    int found;
+};
+
+static void find_place(hwloc_topology_t topology, hwloc_obj_t obj, const struct holmes_host *h,
+                       struct places *p)
 {
-    bool pci =
-        obj->type == HWLOC_OBJ_PCI_DEVICE ||
-        (obj->type == HWLOC_OBJ_BRIDGE && obj->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI);
+    bool bridge = obj->type == HWLOC_OBJ_BRIDGE;
     char address[HOLMES_PCI_MAX];
-    hwloc_obj_t bridge;
+    hwloc_obj_t root = host_bridge_of(obj);
     int i;
 
-    if (!pci)
+    if (!root || (bridge && obj->attr->bridge.upstream_type != HWLOC_OBJ_BRIDGE_PCI))
         return;
-    address_of(obj->type == HWLOC_OBJ_BRIDGE ? &obj->attr->bridge.upstream.pci : &obj->attr->pcidev,
-               address);
+    address_of(bridge ? &obj->attr->bridge.upstream.pci : &obj->attr->pcidev, address);
     i = host_find_pci(h, address);
-    bridge = host_bridge_of(obj);
-    if (i < 0 || !bridge)
+    if (i < 0)
         return;
-    h->pcis[i].root = (int)bridge->logical_index;
-    if (h->pcis[i].numa_node < 0)
-        h->pcis[i].numa_node = numa_of(topology, obj);
+    p->root[i] = (int)root->logical_index;
+    p->numa[i] = numa_of(topology, obj);
+    p->found++;
+}
+
+/* All or none: numbers of host bridges are hwloc's or sysfs's, and never both. */
+static void place_functions(hwloc_topology_t topology, struct holmes_host *h)
+{
+    struct places p = {.root = calloc((size_t)h->npcis + 1, sizeof *p.root),
+                       .numa = calloc((size_t)h->npcis + 1, sizeof *p.numa)};
+    hwloc_obj_t obj = NULL;
+
+    while (p.root && p.numa && (obj = hwloc_get_next_pcidev(topology, obj)))
+        find_place(topology, obj, h, &p);
+    while (p.root && p.numa && (obj = hwloc_get_next_bridge(topology, obj)))
+        find_place(topology, obj, h, &p);
+    for (int i = 0; p.found == h->npcis && i < h->npcis; i++) {
+        h->pcis[i].root = p.root[i];
+        if (h->pcis[i].numa_node < 0)
+            h->pcis[i].numa_node = p.numa[i];
+    }
+    free(p.root);
+    free(p.numa);
 }
 
 /* NVML's, ROCm's and others' objects below a GPU's function. */
@@ -81,10 +104,7 @@ static void adopt(hwloc_topology_t topology, struct holmes_host *h)
     hwloc_obj_t obj = NULL, root = hwloc_get_root_obj(topology);
     int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
 
-    while ((obj = hwloc_get_next_pcidev(topology, obj)))
-        place(topology, obj, h);
-    while ((obj = hwloc_get_next_bridge(topology, obj)))
-        place(topology, obj, h);
+    place_functions(topology, h);
     while ((obj = hwloc_get_next_osdev(topology, obj)))
         describe_gpu(obj, h);
     for (int i = 0; i < h->ngpus; i++)
@@ -96,12 +116,24 @@ static void adopt(hwloc_topology_t topology, struct holmes_host *h)
         h->memory_gib = (double)root->total_memory / (1 << 30);
 }
 
+/* sysfs has what libpciaccess would tell, without its leaks; a driver's context, an X server and an
+ * OpenCL platform are more than a look at the machine should start. */
+static void leave_out(hwloc_topology_t topology)
+{
+    static const char *const components[] = {"pci", "cuda", "opencl", "gl"};
+
+    for (size_t i = 0; i < sizeof components / sizeof *components; i++)
+        hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                      components[i]);
+}
+
 int host_live_place(struct holmes_host *h)
 {
     hwloc_topology_t topology;
 
     if (hwloc_topology_init(&topology) != 0)
         return errno == ENOMEM ? -ENOMEM : 0;
+    leave_out(topology);
     hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);
     hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     if (hwloc_topology_load(topology) == 0 && hwloc_topology_is_thissystem(topology))

@@ -83,11 +83,13 @@ static int is_node(const struct dirent *e)
 static double memory_gib(const char *root, const char *path)
 {
     char text[512], *p;
+    double gib;
 
     if (sysfs_read(root, path, text, sizeof text) != 0)
         return 0;
     p = strstr(text, "MemTotal:");
-    return p ? strtod(p + sizeof "MemTotal:" - 1, NULL) / (1 << 20) : 0;
+    gib = p ? strtod(p + sizeof "MemTotal:" - 1, NULL) / (1 << 20) : 0;
+    return gib > 0 && gib < HOST_MEMORY_MAX ? gib : 0;
 }
 
 static int add_cpu(struct holmes_host *h, int node, const struct processor *p, const char *affinity)
@@ -159,6 +161,8 @@ int tree_read_machine(const struct tree *t, struct holmes_host *h)
     rc = read_nodes(t, h, &p);
     if (h->memory_gib <= 0 && t->base[0])
         h->memory_gib = memory_gib(t->base, "proc/meminfo");
+    if (h->memory_gib > HOST_MEMORY_MAX)
+        h->memory_gib = 0;
     h->cores = count_cores(t);
     if (rc == 0 && h->ncpus == 0 && p.arch[0])
         rc = add_cpu(h, -1, &p, "");

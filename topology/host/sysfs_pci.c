@@ -149,7 +149,8 @@ static void read_amd(const char *dir, struct holmes_host_gpu *g)
 
     if (sysfs_read(dir, "product_name", g->name, sizeof g->name) != 0)
         g->name[0] = '\0';
-    if (sysfs_read_int(dir, "mem_info_vram_total", &bytes) == 0 && bytes > 0)
+    if (sysfs_read_int(dir, "mem_info_vram_total", &bytes) == 0 && bytes > 0 &&
+        bytes >> 30 < GPU_MEMORY_MAX)
         g->memory_gib = (double)bytes / (1 << 30);
 }
 
