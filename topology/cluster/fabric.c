@@ -376,6 +376,8 @@ static int rules_apply(struct fabric_grouping *g)
             prefixes[nprefixes++] = (struct mark){f->prefixes[k], i};
         if (f->link != HOLMES_LINK_UNKNOWN || f->nids > 0)
             continue;
+        if (f->nics == 0 && g->c->groups[i].state != HOLMES_NODE_OK)
+            continue; /* it did not answer: what it has is not known */
         if (plain >= 0)
             fabric_join(g, plain, g->group_atom[i]);
         plain = g->group_atom[i];

@@ -328,6 +328,9 @@ Test(fabric, nodes_that_take_no_part_settle_and_refuse_nothing)
          "nodes: [{hosts: a, type: ib1}, {hosts: b, type: bare, state: "
          "defective}]\n",
          "A:a -:b", NULL},
+        {"that did not answer, beside Ethernet",
+         "nodes: [{hosts: a, type: eth}, {hosts: b, type: bare, state: defective}]\n", "A:a -:b",
+         NULL},
         {"part of them probed",
          "nodes: [{hosts: a, type: ib}, {hosts: 'b[1-3]', type: ib, state: idle}]\nprobes:\n" PROBE(
              "a", "b2", "yes"),
