@@ -1,17 +1,24 @@
 #!/bin/sh
 # Trains the same GPT twice on two clusters with a slow link between them, with the ranks placed
-# naively and as planned, and compares. ./holmes demo builds first and then runs this.
+# naively and as holmes-topo plans, and compares. ./holmes demo builds first and then runs this.
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 PATH=$PATH:/usr/sbin:/sbin # for users whose PATH lacks ip and tc
 . "$top/demo/net.sh"
 train=$top/build/trainer/holmes-train
+topo=$top/build/topology/holmes-topo
 plugin=$top/build/plugin/libnccl-net-holmes.so
 
+# The hosts as a scheduler lists them that knows nothing of clusters, one rank on each.
+hosts="a0 b0 a1 b1"
+
 # Gradients large against activations: 7.3 million parameters have 29 MB of gradients, the 16
-# sequences of 32 bytes of a step 0.8 MB of activations between the stages.
-model="--layers 4 --channels 384 --heads 6 --seq-len 32 --batch 16 --microbatch 2"
+# sequences of 32 bytes of a step 0.8 MB of activations between the stages. Where they go is the
+# plan's affair; the sizes are given, for both runs are to have the same.
+model="--layers 4 --hidden 384 --heads 6 --sequence 32 --vocabulary 256 --untied --fp32"
+split="--global-batch 16 --micro-batch 2 --tensor 1 --pipeline 2 --data 2"
 learning="--lr 1.5e-3 --warmup 20 --seed 1"
+tflops=0.03 # of a rank: its share of a few cores; it decides no placement, only expected times
 
 usage() {
     cat <<'EOF'
@@ -19,7 +26,7 @@ Usage: ./holmes demo [OPTION...]
 
   --steps N     optimizer steps of each run (100)
   --text FILE   train on this text (default: the fortunes of Debian's package)
-  --out DIR     where logs and picture go (demo-out)
+  --out DIR     where plan, logs and pictures go (demo-out)
   --loopback    all ranks on this machine's loopback, without the slow link
   --quick       few steps, to see that it works
 EOF
@@ -104,34 +111,68 @@ say "Text: $text, $(wc -c <"$text") bytes"
 
 # --- network ----------------------------------------------------------------------------------
 
-path_speed() { # path_speed FROM TO: Mbit/s of a plain TCP stream
-    net_on "$2" python3 "$top/demo/pathspeed.py" recv 5001 &
-    net_on "$1" python3 "$top/demo/pathspeed.py" send "$(net_address "$2")" 5001
-    wait $!
-}
-
+launcher='env DEMO_HOST={host}' # loopback: every host is this machine
 if [ -z "$loopback" ]; then
     net_up || fail "could not make the hosts' network (see above); ./holmes demo --loopback"
-    say "Hosts a0, a1 in cluster A and b0, b1 in cluster B. A plain TCP stream carries"
-    for path in "a0 a1" "b0 b1" "a0 b0" "b1 a1"; do
-        # shellcheck disable=SC2086 # two words
-        printf '  %s -> %s  %6d Mbit/s\n' $path "$(path_speed $path)"
-    done
+    launcher='ip netns exec {host}'
 fi
+# shellcheck disable=SC2086 # a list of hosts
+printf '%s slots=1\n' $hosts >"$out/hosts"
+
+# --- what is there, and the plan --------------------------------------------------------------
+
+# Who belongs together is measured: which hosts a slow link parts, and how slow it is. Loopback has
+# no such link, and is told.
+if [ -z "$loopback" ]; then
+    say ""
+    say "== holmes-topo check"
+    "$topo" check --hostfile "$out/hosts" --launcher "$launcher" --json >"$out/check.json" ||
+        fail "holmes-topo check failed (see $out/check.json)"
+    python3 "$top/demo/clusters.py" "$out/check.json" >"$out/clusters.sh" || fail "no two clusters"
+else
+    echo "cluster_a=a0,a1 cluster_b=b0,b1 link_gbps=10 link_rtt_ms=0.05" >"$out/clusters.sh"
+fi
+# shellcheck disable=SC1090 # made here
+. "$(realpath "$out/clusters.sh")"
+# shellcheck disable=SC2154 # all four are in that file
+say "Cluster A is $cluster_a, B is $cluster_b; between them $link_gbps Gb/s and $link_rtt_ms ms."
+
+"$topo" gather --hostfile "$out/hosts" --launcher "$launcher" --quiet --name demo \
+    --fabric "A=$cluster_a" --fabric "B=$cluster_b" -o "$out/gathered.yaml" ||
+    fail "holmes-topo gather failed"
+# What a machine without a GPU cannot say of itself, and what lies between the clusters.
+sed "s/^  gpus: 0\$/  gpus: 1\n  gpu: CPU\n  tflops: $tflops/" "$out/gathered.yaml" >"$out/cluster.yaml"
+cat >>"$out/cluster.yaml" <<EOF
+links:
+- between: [A, B]
+  gbps: $link_gbps
+  rtt-ms: $link_rtt_ms
+EOF
+
+say ""
+say "== holmes-topo plan"
+# shellcheck disable=SC2086 # lists of options
+"$topo" plan "$out/cluster.yaml" $model $split -o "$out/plan.json" || fail "there is no plan"
+"$topo" draw "$out/plan.json" -o "$out/plan.svg" || fail "the plan cannot be drawn"
+"$topo" emit "$out/plan.json" --for holmes --part ranks >"$out/ranks" || fail "no ranks"
 
 # --- the two runs -----------------------------------------------------------------------------
 
-# run PLACEMENT: four ranks, rank i on the i-th host. Rank 0 shows the progress; what the others
-# say is in $out/PLACEMENT.rankN.txt.
+# run NAME [--naive]: the ranks on their hosts, placed as the plan says, or in the order of the
+# hosts. Rank 0 shows the progress; what the others say is in $out/NAME.rankN.txt.
 run() {
-    placement=$1
+    name=$1
     say ""
-    say "== $placement placement"
+    say "== $name placement"
+    placement=$("$topo" emit "$out/plan.json" --for holmes --part args ${2:+"$2"}) ||
+        fail "the plan cannot be handed to the trainer"
     # shellcheck disable=SC2086 # lists of options
-    set -- "$train" --data "$text" --plugin "$plugin" $model $learning --steps "$steps" \
-        --pipeline 2 --data-parallel 2 --placement "$placement" --threads 1
+    set -- "$train" --data "$text" --plugin "$plugin" $placement $learning --steps "$steps" \
+        --threads 1
     if [ -n "$loopback" ]; then
-        "$@" --local 4 --host-label a0,a1,b0,b1 --cluster A,A,B,B --log "$out/$placement.jsonl" &
+        # shellcheck disable=SC2046 # a list of options
+        "$@" --local 4 $("$topo" emit "$out/plan.json" --for holmes --part labels) \
+            --log "$out/$name.jsonl" &
         ranks=$!
         wait $ranks || fail "the run failed"
         ranks=''
@@ -140,29 +181,28 @@ run() {
     before=$(net_uplink_bytes)
     HOLMES_JOB_SECRET=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
     export HOLMES_JOB_SECRET
-    rank=0
-    for host in $net_hosts; do
-        cluster=$(echo "${host%?}" | tr ab AB)
-        output=$out/$placement.rank$rank.txt
-        if [ $rank = 0 ]; then
-            net_on "$host" "$@" --rank 0 --world 4 --serve --rendezvous "$(net_address a0):29500" \
-                --host-label "$host" --cluster "$cluster" --log "$out/$placement.jsonl" &
+    meet='' # the address of rank 0's host, which is the first
+    while read -r rank host cluster; do
+        meet=${meet:-$(net_address "$host"):29500}
+        if [ "$rank" = 0 ]; then
+            net_on "$host" "$@" --rank 0 --world 4 --serve --rendezvous "$meet" \
+                --host-label "$host" --cluster "$cluster" --log "$out/$name.jsonl" &
         else
-            net_on "$host" "$@" --rank $rank --world 4 --rendezvous "$(net_address a0):29500" \
-                --host-label "$host" --cluster "$cluster" --quiet >"$output" 2>&1 &
+            net_on "$host" "$@" --rank "$rank" --world 4 --rendezvous "$meet" \
+                --host-label "$host" --cluster "$cluster" --quiet \
+                >"$out/$name.rank$rank.txt" 2>&1 &
         fi
         ranks="$ranks $!"
-        rank=$((rank + 1))
-    done
+    done <"$out/ranks"
     failed=''
     for pid in $ranks; do wait "$pid" || failed=1; done
     ranks=''
     if [ -n "$failed" ]; then
-        tail -n 3 "$out/$placement".rank?.txt >&2
+        tail -n 3 "$out/$name".rank?.txt >&2
         fail "the run failed"
     fi
     # shellcheck disable=SC2046,SC2086 # two numbers each
-    report_uplink $before $(net_uplink_bytes) $(python3 "$top/demo/crossing.py" "$out/$placement.jsonl")
+    report_uplink $before $(net_uplink_bytes) $(python3 "$top/demo/crossing.py" "$out/$name.jsonl")
 }
 
 # report_uplink BEFORE... AFTER... COUNTED...: each A to B and B to A, bytes of the whole run.
@@ -173,11 +213,11 @@ report_uplink() {
         "The difference is headers, acknowledgements, handshakes."
 }
 
-run naive
+run naive --naive
 run planned
 say ""
 slow=$net_mbit
 [ -z "$loopback" ] || slow=''
 "$train" compare "$out/naive.jsonl" "$out/planned.jsonl" --svg "$out/demo.svg" \
     ${slow:+--slow-mbit "$slow"}
-say "Picture: $out/demo.svg"
+say "Pictures: $out/plan.svg, what was planned; $out/demo.svg, what was measured."

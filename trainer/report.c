@@ -28,11 +28,24 @@ void holmes_predict(const struct holmes_summary runs[2], double slow_mbit,
         out->share = out->predicted_saved / out->saved;
 }
 
-/* Column names: what was placed, else first and second. */
+/* A log's name without its folder and ending. */
+static const char *stem(const struct holmes_summary *run, char buf[48])
+{
+    const char *slash = strrchr(run->path, '/'), *name = slash ? slash + 1 : run->path;
+
+    snprintf(buf, 48, "%.*s", (int)strcspn(name, "."), name);
+    return buf;
+}
+
+/* Column names: what was placed, else what the logs are called, else first and second. */
 static const char *column(const struct holmes_summary runs[2], int i)
 {
+    static char stems[2][48];
+
     if (runs[i].placement[0] && strcmp(runs[0].placement, runs[1].placement) != 0)
         return runs[i].placement;
+    if (strcmp(stem(&runs[0], stems[0]), stem(&runs[1], stems[1])) != 0 && *stems[i])
+        return stems[i];
     return i == 0 ? "first" : "second";
 }
 

@@ -47,7 +47,32 @@ counts_agree() {
         END { exit bad || n != 4 }'
 }
 
-draws() { python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' "$out/demo.svg"; }
+# Which hosts belong together was measured, and the ranks took the places of the plan, which keeps
+# the gradients inside; nothing else was told of the placement.
+ranks_follow_the_plan() {
+    python3 -c 'import json, sys
+out = sys.argv[1]
+plan = json.load(open(out + "/plan.json"))["plan"]
+hosts = [n["hosts"] for n in plan["nodes"]]
+ranks = json.loads(open(out + "/planned.jsonl").readline())["ranks"]
+places = sorted((r["stage"], r["replica"], r["host"]) for r in ranks)
+sys.exit(json.load(open(out + "/check.json"))["groups"] != [["a0", "a1"], ["b0", "b1"]]
+         or sorted(hosts[:2]) not in (["a0", "a1"], ["b0", "b1"])
+         or [host for _, _, host in places] != hosts)' "$out" && return
+    head -c 2000 "$out/plan.json" "$out/planned.jsonl" "$out/check.json"
+    return 1
+}
+
+# The plan said what a step would send over the slow link: the ranks counted just that.
+plan_foretells_the_bytes() {
+    compared 'abs(json.load(open(sys.argv[1][:-8] + "out.d/plan.json"))["plan"]["cost"]["cross_bytes"]
+        / p["slow_bytes_per_step"]["pp"] - 1) < 0.01'
+}
+
+draws() {
+    python3 -c 'import sys, xml.dom.minidom as x
+for picture in sys.argv[1:]: x.parse(picture)' "$out/demo.svg" "$out/plan.svg"
+}
 
 no_rank_lives() {
     deadline=$(($(date +%s) + 10))
@@ -80,7 +105,9 @@ claim "the demo runs from end to end" runs_whole
 claim "planned placement sends no gradients over the slow link" planned_keeps_gradients_off
 claim "both placements end with the same loss" same_loss
 claim "the kernel's counters agree with the ranks'" counts_agree
-claim "the picture is well-formed" draws
+claim "the ranks are where the plan says, and the clusters were measured" ranks_follow_the_plan
+claim "the plan foretells the bytes on the slow link" plan_foretells_the_bytes
+claim "the pictures of plan and result are well-formed" draws
 claim "no rank outlives the demo" no_rank_lives
 claim "no rank outlives SIGTERM" leaves_nothing_after TERM
 claim "no rank outlives SIGKILL" leaves_nothing_after KILL

@@ -174,6 +174,26 @@ Test(report, table_shows_bytes_of_each_kind_and_both_losses)
     free_both(runs);
 }
 
+Test(report, runs_of_one_placement_are_named_by_their_logs)
+{
+    struct holmes_summary runs[2];
+    char *text, line[200];
+
+    write_log(path[0], "order", "dp", 4000000, 0.5);
+    write_log(path[1], "order", "pp", 40000, 0.25);
+    read_both(runs, NULL);
+    text = print_table(runs);
+    snprintf(line, sizeof line, "%s is 2.00 times as fast as %s", strrchr(path[1], '/') + 1,
+             strrchr(path[0], '/') + 1);
+    cr_expect_not_null(strstr(text, line), "\"%s\" expected in\n%s", line, text);
+    free(text);
+    runs[1].path = runs[0].path;
+    text = print_table(runs);
+    cr_expect_not_null(strstr(text, "second is 2.00 times as fast as first"), "%s", text);
+    free(text);
+    free_both(runs);
+}
+
 Test(report, picture_is_well_formed_and_shows_both_runs)
 {
     struct holmes_summary runs[2];
