@@ -114,6 +114,15 @@ static const char *bytes_text(double bytes, char buf[24])
     return buf;
 }
 
+/* "25 Gb/s", "194 Mb/s" */
+static const char *rate_text(double gbps, char buf[24])
+{
+    double unit = gbps >= 999.5 ? 1e-3 : gbps < 0.9995 ? 1e3 : 1;
+
+    snprintf(buf, 24, "%.3g %s", gbps * unit, unit > 1 ? "Mb/s" : unit < 1 ? "Tb/s" : "Gb/s");
+    return buf;
+}
+
 static const char *number_text(int64_t v, char buf[32])
 {
     char plain[24];
@@ -182,26 +191,26 @@ static enum wire fabric_wire(const struct canvas *c, int fabric)
 
 static void put_box(struct canvas *c, const struct draw_box *box)
 {
-    const struct holmes_fabrics *f = c->doc->fabrics;
-    const char *name = box->fabric >= 0 ? f->fabrics[box->fabric].name : "in no fabric";
+    const struct holmes_fabric *f =
+        box->fabric >= 0 ? &c->doc->fabrics->fabrics[box->fabric] : NULL;
+    const struct style right = {12, false, "end", "#ffffff"};
+    const double x = box->x + DRAW_BOX_W - 14, y = box->y + 22;
     enum wire kind = fabric_wire(c, box->fabric);
-    double gbps = box->fabric >= 0 ? f->fabrics[box->fabric].gbps : 0;
 
     put_rect(c, box->x, box->y, DRAW_BOX_W, box->h, "#ffffff", EDGE, 8);
     fprintf(c->out,
             "<path d=\"M%.1f,%.1f v-26 a8,8 0 0 1 8,-8 h%.1f a8,8 0 0 1 8,8 v26 z\" "
             "fill=\"%s\"/>\n",
-            box->x, box->y + 34, DRAW_BOX_W - 16, box->fabric >= 0 ? wires[kind].colour : GREY);
-    put_text(c, box->x + 14, box->y + 22, (struct style){16, true, "start", "#ffffff"}, 130, name);
-    if (box->fabric < 0)
-        return;
-    if (gbps > 0)
-        put_textf(c, box->x + DRAW_BOX_W - 14, box->y + 22,
-                  (struct style){12, false, "end", "#ffffff"}, 210, "%s, %g Gb/s per node",
-                  f->fabrics[box->fabric].rdma ? wires[kind].name : "Ethernet", gbps);
+            box->x, box->y + 34, DRAW_BOX_W - 16, box->nbands > 0 ? wires[kind].colour : GREY);
+    put_text(c, box->x + 14, y, (struct style){16, true, "start", "#ffffff"}, 130,
+             f ? f->name : "in no fabric");
+    if (box->nbands == 0)
+        put_text(c, x, y, right, 180, "not used");
+    else if (f && f->gbps > 0)
+        put_textf(c, x, y, right, 210, "%s, %g Gb/s per node",
+                  f->rdma ? wires[kind].name : "Ethernet", f->gbps);
     else
-        put_text(c, box->x + DRAW_BOX_W - 14, box->y + 22,
-                 (struct style){12, false, "end", "#ffffff"}, 180, wires[kind].name);
+        put_text(c, x, y, right, 180, wires[kind].name);
     c->used[kind] |= box->nbands > 0;
 }
 
@@ -335,10 +344,10 @@ static int put_band(struct canvas *c, const struct draw_box *box, const struct d
     char text[64], bytes[24];
     int rc;
 
-    put_rect(c, x, b->y, w, b->h, tints[(size_t)b->first % NTINTS].fill,
-             tints[(size_t)b->first % NTINTS].edge, 5);
-    put_rect(c, x, b->y, 8, b->h, tints[(size_t)b->first % NTINTS].edge,
-             tints[(size_t)b->first % NTINTS].edge, 3);
+    put_rect(c, x, b->y, w, b->h, tints[(size_t)b->tint % NTINTS].fill,
+             tints[(size_t)b->tint % NTINTS].edge, 5);
+    put_rect(c, x, b->y, 8, b->h, tints[(size_t)b->tint % NTINTS].edge,
+             tints[(size_t)b->tint % NTINTS].edge, 3);
     if (b->first == b->last)
         snprintf(text, sizeof text, "Stage %d", b->first);
     else
@@ -457,13 +466,13 @@ static void put_down(struct canvas *c, const struct draw_box *box, const struct 
 /* What a wire between boxes carries, on a card around (x, y). */
 static void put_card(struct canvas *c, const struct holmes_plan_edge *e, double x, double y)
 {
-    char bytes[24];
+    char bytes[24], rate[24];
 
-    put_rect(c, x - 62, y - 23, 124, 46, "#ffffff", wires[edge_wire(c, e)].colour, 6);
-    put_textf(c, x, y - 3, (struct style){15, true, "middle", INK}, 116, "%s",
+    put_rect(c, x - 70, y - 23, 140, 46, "#ffffff", wires[edge_wire(c, e)].colour, 6);
+    put_textf(c, x, y - 3, (struct style){15, true, "middle", INK}, 132, "%s",
               bytes_text(e->bytes, bytes));
-    put_textf(c, x, y + 14, (struct style){12, false, "middle", GREY}, 116,
-              e->rtt_ms >= 10 ? "%.3g Gb/s, %.0f ms" : "%.3g Gb/s, %.2g ms", e->gbps, e->rtt_ms);
+    put_textf(c, x, y + 14, (struct style){12, false, "middle", GREY}, 132,
+              e->rtt_ms >= 10 ? "%s, %.0f ms" : "%s, %.2g ms", rate_text(e->gbps, rate), e->rtt_ms);
 }
 
 /* From the last band of a box to the first of the next one, in this row or below. */
@@ -503,14 +512,14 @@ static void put_back(struct canvas *c, const struct draw_box *first, const struc
                               {left, y},
                               {left, to->y + to->h / 2},
                               {first->x + DRAW_PAD - 1, to->y + to->h / 2}};
-    char bytes[24];
+    char bytes[24], rate[24];
 
     if (!e)
         return;
     put_wire(c, edge_wire(c, e), edge_width(e), true, 5, line);
     put_textf(c, DRAW_MARGIN + 8, y + 18, (struct style){12, false, "start", INK},
-              c->page->width - 2 * DRAW_MARGIN, "shared embedding %s, %.3g Gb/s",
-              bytes_text(e->bytes, bytes), e->gbps);
+              c->page->width - 2 * DRAW_MARGIN, "shared embedding %s, %s",
+              bytes_text(e->bytes, bytes), rate_text(e->gbps, rate));
 }
 
 static void put_wires(struct canvas *c)

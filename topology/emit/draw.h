@@ -33,6 +33,7 @@ int holmes_plan_draw(const struct holmes_plan_doc *doc, FILE *out);
 
 struct draw_band {
     int first, last; /* stages; several: drawn as one */
+    int tint;        /* counts the bands of the page */
     double y, h;
 };
 

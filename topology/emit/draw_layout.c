@@ -125,6 +125,7 @@ static void find_boxes(const struct holmes_plan_doc *doc, struct draw_page *page
 static void place_boxes(struct draw_page *page)
 {
     double y = DRAW_TOP;
+    int tint = 0;
 
     for (int row = 0; row < page->nboxes; row += DRAW_ROW) {
         double tallest = 0;
@@ -136,8 +137,10 @@ static void place_boxes(struct draw_page *page)
 
             box->x = DRAW_MARGIN + (i - row) * (DRAW_BOX_W + DRAW_GUTTER);
             box->y = y;
-            for (int k = 0; k < box->nbands; k++)
+            for (int k = 0; k < box->nbands; k++) {
                 box->bands[k].y += y;
+                box->bands[k].tint = tint++;
+            }
             box->idle_y += y;
             tallest = box->h > tallest ? box->h : tallest;
             if (box->x + DRAW_BOX_W + DRAW_MARGIN > page->width)
