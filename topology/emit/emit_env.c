@@ -55,9 +55,8 @@ static void write_window(const struct holmes_plan_doc *doc, FILE *out)
         return;
     }
     fprintf(out,
-            "# NCCL's own window is 2 MiB; these make it %.0f MiB. Each of a connection's TCP "
-            "streams may then\n# hold %.1f MiB: net.ipv4.tcp_rmem and tcp_wmem must allow "
-            "that.\n",
+            "# NCCL's own window is 2 MiB; these make it %.0f MiB, up to %.0f MiB on each of its "
+            "connections:\n# net.ipv4.tcp_rmem and tcp_wmem must allow that.\n",
             (double)w.bytes / 1048576, (double)w.bytes / w.channels / 1048576);
     if (w.bytes < doc->plan->window_bytes)
         fprintf(out, "# That is as far as NCCL goes: it fills %.0f %% of the link.\n",
@@ -84,10 +83,9 @@ int holmes_emit_env(const struct holmes_plan_doc *doc, const struct holmes_emit_
               "file).\nexport NCCL_NET_PLUGIN=holmes\n",
               out);
     }
-    fputs(
-        "# NCCL 2.28 and older forget a plugin's name with their last communicator; this keeps it "
-        "loaded.\nexport NCCL_NET_PLUGIN_REF_COUNT=1\n",
-        out);
+    fputs("# NCCL before 2.30.3 forgets a plugin's name with its last communicator; this keeps it "
+          "loaded.\nexport NCCL_NET_PLUGIN_REF_COUNT=1\n",
+          out);
     if (doc->plan->tensor > 1)
         fputs("# Megatron-LM insists on it for tensor parallelism on GPUs before Blackwell.\n"
               "export CUDA_DEVICE_MAX_CONNECTIONS=1\n",
