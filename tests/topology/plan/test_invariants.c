@@ -146,7 +146,7 @@ Test(invariants, hold_for_whatever_cluster_and_request)
     unsigned state = 5;
     int planned = 0, refused = 0, crossed = 0;
 
-    for (int round = 0; round < 1500; round++) {
+    for (int round = 0; round < 300; round++) {
         struct holmes_plan_request r;
         struct holmes_plan *p = NULL;
         struct world_of w;
@@ -171,6 +171,6 @@ Test(invariants, hold_for_whatever_cluster_and_request)
         holmes_plan_destroy(p);
         world_fini(&w);
     }
-    cr_assert(planned > 300 && refused > 300 && crossed > 20, "%d planned, %d refused, %d crossed",
+    cr_assert(planned > 60 && refused > 60 && crossed > 5, "%d planned, %d refused, %d crossed",
               planned, refused, crossed);
 }
