@@ -34,16 +34,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         free(text);
         return 0;
     }
+    if (list.nhosts > 20000) { /* more of the same, slowly */
+        holmes_hostlist_fini(&list);
+        free(text);
+        return 0;
+    }
     printed = holmes_hostlist_text(&list);
     expect(printed && holmes_hostlist_parse(printed, &again, why, sizeof why) == 0);
     same(&list, &again);
     for (int i = 0; i < list.nhosts && i < 64; i++)
         expect(holmes_hostlist_find(&list, holmes_hostlist_name(&list, i, name, sizeof name)) == i);
-    for (int i = 0; i < list.nhosts && list.nhosts <= 4096; i++)
+    for (int i = 0; i < list.nhosts; i++)
         expect(holmes_hostlist_append(&grown, holmes_hostlist_name(&list, i, name, sizeof name)) ==
                0);
-    if (list.nhosts <= 4096)
-        same(&list, &grown);
+    same(&list, &grown);
     expect(holmes_hostlist_slice(&list, list.nhosts / 3, list.nhosts / 2, &part) == 0);
     expect(part.nhosts == list.nhosts / 2);
     for (int i = 0; i < part.nhosts && i < 64; i++)

@@ -7,6 +7,7 @@
 #include "../../support/patience.h"
 #include "clock.h"
 #include "cluster.h"
+#include "topology/cluster/cluster_file.h"
 #include "topology/cluster/near_name.h"
 #include "topology/cluster/prefix.h"
 
@@ -350,6 +351,79 @@ Test(cluster_file, ten_thousand_nodes_are_read_in_well_under_a_second)
     cr_log_info("written out %.1f ms, in ranges %.2f ms", out * 1e3, ranges * 1e3);
     cr_expect_lt(out, (double)patience_ns(500) / 1e9, "%.3f s", out);
     cr_expect_lt(ranges, (double)patience_ns(50) / 1e9, "%.3f s", ranges);
+}
+
+static char *documentation(void)
+{
+    char *text = calloc(1, 1 << 16);
+    FILE *f = fopen(TEST_DATA "/../../docs/cluster-file.md", "r");
+
+    cr_assert(f && text);
+    cr_assert_gt(fread(text, 1, (1 << 16) - 1, f), 0);
+    fclose(f);
+    return text;
+}
+
+Test(cluster_file, the_example_of_the_documentation_is_two_fabrics)
+{
+    char *doc = documentation(), *example = strstr(doc, "```yaml\n") + strlen("```yaml\n"),
+         why[512];
+    struct holmes_fabrics *f;
+
+    *strstr(example, "```") = '\0';
+
+    struct holmes_cluster *c = read_ok(example);
+
+    cr_assert_eq(holmes_fabrics_find(c, false, &f, why, sizeof why), 0, "%s", why);
+    cr_assert_eq(f->n, 2);
+    cr_expect_str_eq(f->fabrics[0].name, "A");
+    cr_expect_str_eq(f->fabrics[1].name, "west");
+    cr_expect_eq(c->groups[2].state, HOLMES_NODE_DEFECTIVE);
+    holmes_fabrics_destroy(f);
+    holmes_cluster_destroy(c);
+    free(doc);
+}
+
+/* Every key of the schema, as `key` in the documentation. */
+static void expect_keys(const char *doc, const cyaml_schema_field_t *fields)
+{
+    for (const cyaml_schema_field_t *f = fields; f->key; f++) {
+        char key[64];
+
+        snprintf(key, sizeof key, "`%s`", f->key);
+        cr_expect(strstr(doc, key), "%s is not documented", key);
+        if (f->value.type == CYAML_SEQUENCE && f->value.sequence.entry->type == CYAML_MAPPING)
+            expect_keys(doc, f->value.sequence.entry->mapping.fields);
+    }
+}
+
+Test(cluster_file, every_key_is_documented)
+{
+    char *doc = documentation();
+
+    expect_keys(doc, holmes_cluster_schema.mapping.fields);
+    free(doc);
+}
+
+Test(cluster_file, json_reads_back_equal)
+{
+    struct holmes_cluster *c = read_ok(whole);
+    char *json = NULL, *text = written(c);
+    size_t len;
+    FILE *f = open_memstream(&json, &len);
+
+    cr_assert_eq(holmes_cluster_json(c, f), 0);
+    fclose(f);
+
+    struct holmes_cluster *again = read_ok(json);
+    char *twice = written(again);
+
+    cr_expect_str_eq(twice, text, "from\n%s", json);
+    free(json);
+    free(text);
+    free(twice);
+    holmes_cluster_destroy(c);
+    holmes_cluster_destroy(again);
 }
 
 Test(prefix, forms_people_write_have_one_plain_form)
