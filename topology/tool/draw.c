@@ -56,9 +56,11 @@ static int draw(const struct holmes_plan_doc *plan, const char *path, char *why,
 
     if (rc != 0)
         return rc;
+    errno = 0;
     rc = holmes_plan_draw(plan, out.file);
     if (rc != 0)
-        snprintf(why, why_len, "%s: %s", path, strerror(-rc));
+        snprintf(why, why_len, "cannot write %s: %s", path,
+                 strerror(rc == -EIO && errno ? errno : -rc));
     return topo_output_close(&out, rc, why, why_len);
 }
 
