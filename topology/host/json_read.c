@@ -23,7 +23,8 @@ const char *const host_gid_types[3] = {
     [HOLMES_GID_ROCE_V2] = "RoCE v2",
 };
 
-#define GPUS_MAX 256
+#define GPUS_MAX  256
+#define DEPTH_MAX 64 /* of bridges, one below the other */
 
 struct reader {
     const char *name;
@@ -271,13 +272,16 @@ static void read_pci(struct reader *r, struct holmes_host *h, json_t *o)
 {
     char address[HOLMES_PCI_MAX] = "", parent[HOLMES_PCI_MAX] = "";
     struct holmes_host_pci *p;
-    int above;
+    int above, depth = 0;
 
     get_address(r, o, "address", REQUIRED, address);
     get_address(r, o, "parent", OPTIONAL, parent);
     above = host_find_pci(h, parent);
     if (parent[0] && above < 0)
         mistake(r, "parent", "\"%s\" does not come before it", parent);
+    for (int i = above; i >= 0; i = h->pcis[i].parent)
+        if (++depth > DEPTH_MAX)
+            mistake(r, "parent", "more than %d bridges, one below the other", DEPTH_MAX);
     if (r->rc == 0 && host_find_pci(h, address) >= 0)
         mistake(r, "address", "\"%s\" comes twice", address);
     p = r->rc == 0 ? host_add_pci(h, address) : NULL;
@@ -406,6 +410,9 @@ static void read_gpu(struct reader *r, struct holmes_host *h, json_t *o)
         return;
     }
     get_address(r, o, "pci", OPTIONAL, g->address);
+    for (int i = 0; g->address[0] && i < h->ngpus - 1; i++)
+        if (strcmp(h->gpus[i].address, g->address) == 0)
+            mistake(r, "pci", "\"%s\" comes twice", g->address);
     g->pci = host_find_pci(h, g->address);
     g->vendor = (uint16_t)get_hex(r, o, "vendor", UINT16_MAX);
     g->device = (uint16_t)get_hex(r, o, "device", UINT16_MAX);

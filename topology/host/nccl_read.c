@@ -303,6 +303,10 @@ static void read_cpu(struct reader *r, const xmlNode *node)
         return;
     xml_need(&r->f, node, "numaid");
     at.numa_node = (int)xml_int(&r->f, node, "numaid", -1, INT32_MAX, -1);
+    for (int i = 0; i < r->h->ncpus; i++)
+        if (r->h->cpus[i].numa_node == at.numa_node)
+            xml_mistake(&r->f, node, "numaid",
+                        "comes twice; a file of several machines is not read");
     c = host_add_cpu(r->h);
     if (!c) {
         xml_no_memory(&r->f);

@@ -14,6 +14,8 @@ struct writer {
     const struct holmes_host *h;
     FILE *out;
     int indent;
+    bool *has_net; /* by PCI function: in or below it */
+    int bare;      /* number of the next address that no machine has */
 };
 
 static void open_tag(struct writer *w, const char *name)
@@ -77,9 +79,30 @@ static void write_net(struct writer *w, const char *name, int nic, uint32_t mbps
     fputs("/>\n", w->out);
 }
 
-static bool at(const char *address, const char *pci, int numa, int numa_wanted)
+/* Where nets are written: in a function, or right below a <cpu>. */
+struct spot {
+    const char *pci; /* NULL: those of the <cpu> that have no function */
+    const struct holmes_host_cpu *cpu;
+    bool first; /* <cpu>, with which goes what has none of its own */
+};
+
+static bool numa_fits(const struct holmes_host *h, int numa, const struct spot *spot)
 {
-    return *pci ? strcmp(address, pci) == 0 : !*address && numa == numa_wanted;
+    for (int k = 0; k < h->ncpus; k++)
+        if (h->cpus[k].numa_node == numa)
+            return numa == spot->cpu->numa_node;
+    return spot->first;
+}
+
+static bool is_at(const struct holmes_host *h, const char *address, int numa,
+                  const struct spot *spot)
+{
+    if (spot->pci)
+        return strcmp(address, spot->pci) == 0;
+    for (int i = 0; i < h->npcis; i++)
+        if (strcmp(h->pcis[i].address, address) == 0)
+            return false;
+    return numa_fits(h, numa, spot);
 }
 
 static bool is_nic_of(const struct holmes_host *h, const struct holmes_host_netif *n)
@@ -92,8 +115,8 @@ static bool is_nic_of(const struct holmes_host *h, const struct holmes_host_neti
 }
 
 /* Whatever has a place, in use or not: NCCL looks its devices up by their names and takes no notice
- * of others. At a PCI function, or (`pci` "") those of a NUMA node that have none: how many. */
-static int nets_at(struct writer *w, const char *pci, int numa, bool write)
+ * of others. How many are there. */
+static int nets_at(struct writer *w, const struct spot *spot, bool write)
 {
     const struct holmes_host *h = w->h;
     int n = 0;
@@ -102,7 +125,7 @@ static int nets_at(struct writer *w, const char *pci, int numa, bool write)
         const struct holmes_host_port *p = &h->ports[i];
         const char *name = p->nic >= 0 ? h->chosen.nics[p->nic].name : p->seen.device;
 
-        if (!at(p->seen.pci_path, pci, p->seen.numa_node, numa))
+        if (!is_at(h, p->seen.pci_path, p->seen.numa_node, spot))
             continue;
         n++;
         if (write)
@@ -112,7 +135,7 @@ static int nets_at(struct writer *w, const char *pci, int numa, bool write)
     for (int i = 0; i < h->nnetifs; i++) {
         const struct holmes_host_netif *p = &h->netifs[i];
 
-        if (!is_nic_of(h, p) || !at(p->seen.pci_path, pci, p->seen.numa_node, numa))
+        if (!is_nic_of(h, p) || !is_at(h, p->seen.pci_path, p->seen.numa_node, spot))
             continue;
         n++;
         if (write)
@@ -121,13 +144,13 @@ static int nets_at(struct writer *w, const char *pci, int numa, bool write)
     return n;
 }
 
-static void write_nic(struct writer *w, const char *pci, int numa)
+static void write_nic(struct writer *w, const struct spot *spot)
 {
-    if (nets_at(w, pci, numa, false) == 0)
+    if (nets_at(w, spot, false) == 0)
         return;
     open_tag(w, "nic");
     open_end(w);
-    nets_at(w, pci, numa, true);
+    nets_at(w, spot, true);
     close_tag(w, "nic");
 }
 
@@ -172,14 +195,16 @@ static bool has_child(const struct holmes_host *h, int i)
     return false;
 }
 
-static bool net_below(struct writer *w, int i)
+/* Marks the functions with a net in or below them; parents come before their children. */
+static void mark_nets(struct writer *w)
 {
-    if (nets_at(w, w->h->pcis[i].address, -1, false) > 0)
-        return true;
-    for (int k = i + 1; k < w->h->npcis; k++)
-        if (w->h->pcis[k].parent == i && net_below(w, k))
-            return true;
-    return false;
+    for (int i = w->h->npcis - 1; i >= 0; i--) {
+        const struct spot spot = {.pci = w->h->pcis[i].address};
+
+        w->has_net[i] |= nets_at(w, &spot, false) > 0;
+        if (w->has_net[i] && w->h->pcis[i].parent >= 0)
+            w->has_net[w->h->pcis[i].parent] = true;
+    }
 }
 
 /* What is absent NCCL reads from sysfs, but only on the way up from a GPU: above a <net> that it
@@ -214,30 +239,47 @@ static void write_pci(struct writer *w, int i)
 {
     const struct holmes_host_pci *p = &w->h->pcis[i];
     const struct holmes_host_gpu *g = gpu_at(w->h, i);
+    const struct spot spot = {.pci = p->address};
     bool told = g && (g->dev >= 0 || g->sm > 0 || g->gdr || g->nlinks > 0);
 
-    open_pci(w, p, net_below(w, i));
-    if (!told && !has_child(w->h, i) && nets_at(w, p->address, -1, false) == 0) {
+    open_pci(w, p, w->has_net[i]);
+    if (!told && !has_child(w->h, i) && nets_at(w, &spot, false) == 0) {
         fputs("/>\n", w->out);
         return;
     }
     open_end(w);
     if (told) /* else NCCL asks the driver */
         write_gpu(w, g);
-    write_nic(w, p->address, -1);
+    write_nic(w, &spot);
     for (int k = i + 1; k < w->h->npcis; k++)
         if (w->h->pcis[k].parent == i)
             write_pci(w, k);
     close_tag(w, "pci");
 }
 
-/* A function that no machine has, for a GPU that has none. */
-static void write_bare_gpu(struct writer *w, int i)
+static bool is_taken(const struct holmes_host *h, const char *address)
 {
-    const struct holmes_host_gpu *g = &w->h->gpus[i];
+    for (int i = 0; i < h->npcis; i++)
+        if (strcmp(h->pcis[i].address, address) == 0)
+            return true;
+    for (int i = 0; i < h->ngpus; i++)
+        if (strcmp(h->gpus[i].address, address) == 0)
+            return true;
+    return false;
+}
+
+/* A GPU whose function is not among the host's: with the address it has, or with one that no
+ * machine has. */
+static void write_bare_gpu(struct writer *w, const struct holmes_host_gpu *g)
+{
     struct holmes_host_pci p = {.class = 0x030200, .vendor = g->vendor, .device = g->device};
 
-    snprintf(p.address, sizeof p.address, "ffff:%02x:00.0", i & 0xff);
+    snprintf(p.address, sizeof p.address, "%s", g->address);
+    while (!g->address[0] && (!p.address[0] || is_taken(w->h, p.address))) {
+        snprintf(p.address, sizeof p.address, "ffff:%02x:%02x.0", (w->bare >> 5) & 0xff,
+                 w->bare & 31);
+        w->bare++;
+    }
     open_pci(w, &p, false);
     open_end(w);
     write_gpu(w, g);
@@ -245,24 +287,17 @@ static void write_bare_gpu(struct writer *w, int i)
 }
 
 /* Whether the function right below a host bridge is written with this <cpu>. */
-static bool is_below(const struct holmes_host *h, int i, const struct holmes_host_cpu *c,
-                     bool first)
+static bool is_below(const struct holmes_host *h, int i, const struct spot *cpu)
 {
-    if (h->pcis[i].parent >= 0)
-        return false;
-    for (int k = 0; k < h->ncpus; k++)
-        if (h->cpus[k].numa_node == h->pcis[i].numa_node)
-            return h->pcis[i].numa_node == c->numa_node;
-    return first;
+    return h->pcis[i].parent < 0 && numa_fits(h, h->pcis[i].numa_node, cpu);
 }
 
-/* NUMA nodes that no <cpu> has are written with the first. */
-static bool cpu_has_nets(struct writer *w, const struct holmes_host_cpu *c, bool first)
+static bool cpu_has_nets(struct writer *w, const struct spot *cpu)
 {
-    if (nets_at(w, "", c->numa_node, false) > 0 || (first && nets_at(w, "", -1, false) > 0))
+    if (nets_at(w, cpu, false) > 0)
         return true;
     for (int i = 0; i < w->h->npcis; i++)
-        if (is_below(w->h, i, c, first) && net_below(w, i))
+        if (is_below(w->h, i, cpu) && w->has_net[i])
             return true;
     return false;
 }
@@ -285,21 +320,28 @@ static void open_cpu(struct writer *w, const struct holmes_host_cpu *c, bool com
 
 static void write_cpu(struct writer *w, const struct holmes_host_cpu *c, bool first)
 {
+    const struct spot spot = {.cpu = c, .first = first};
     const struct holmes_host *h = w->h;
 
-    open_cpu(w, c, cpu_has_nets(w, c, first));
+    open_cpu(w, c, cpu_has_nets(w, &spot));
     open_end(w);
     for (int i = 0; i < h->npcis; i++)
-        if (is_below(h, i, c, first))
+        if (is_below(h, i, &spot))
             write_pci(w, i);
     for (int i = 0; i < h->ngpus; i++)
-        if (h->gpus[i].pci < 0 &&
-            (h->gpus[i].numa_node == c->numa_node || (h->gpus[i].numa_node < 0 && first)))
-            write_bare_gpu(w, i);
-    write_nic(w, "", c->numa_node);
-    if (first && c->numa_node != -1)
-        write_nic(w, "", -1);
+        if (h->gpus[i].pci < 0 && numa_fits(h, h->gpus[i].numa_node, &spot))
+            write_bare_gpu(w, &h->gpus[i]);
+    write_nic(w, &spot);
     close_tag(w, "cpu");
+}
+
+/* NCCL takes a NUMA node once. */
+static bool is_repeated(const struct holmes_host *h, int cpu)
+{
+    for (int i = 0; i < cpu; i++)
+        if (h->cpus[i].numa_node == h->cpus[cpu].numa_node)
+            return true;
+    return false;
 }
 
 int holmes_host_nccl_xml(const struct holmes_host *h, FILE *out)
@@ -309,13 +351,19 @@ int holmes_host_nccl_xml(const struct holmes_host *h, FILE *out)
 
     if (h->ngpus == 0 && h->nnics == 0)
         return -ENODATA;
+    w.has_net = calloc((size_t)h->npcis + 1, sizeof *w.has_net);
+    if (!w.has_net)
+        return -ENOMEM;
+    mark_nets(&w);
     open_tag(&w, "system");
     attr_int(&w, "version", 1);
     open_end(&w);
     for (int i = 0; i < h->ncpus; i++)
-        write_cpu(&w, &h->cpus[i], i == 0);
+        if (!is_repeated(h, i))
+            write_cpu(&w, &h->cpus[i], i == 0);
     if (h->ncpus == 0)
         write_cpu(&w, &unknown, true);
     close_tag(&w, "system");
+    free(w.has_net);
     return ferror(out) ? -EIO : 0;
 }
