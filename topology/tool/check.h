@@ -116,6 +116,7 @@ struct holmes_check_limits {
 struct holmes_check_finding {
     int node, pair; /* index, or -1 */
     bool slow;      /* it may be better when measured alone */
+    int like;       /* equal for findings that have one cause in all likelihood; 0: none other */
     char what[800]; /* a sentence that names the hosts */
     char remedy[400];
 };

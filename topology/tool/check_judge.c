@@ -101,6 +101,14 @@ struct judge {
     bool no_memory;
 };
 
+/* Causes: a number of the kind, and for pairs the fabrics. */
+enum { LIKE_BROKEN = 1, LIKE_LEAST, LIKE_WIRE, LIKE_RATE, LIKE_RTT, LIKE_KINDS };
+
+static int like(int kind, const struct holmes_check_expect *e)
+{
+    return kind + (e ? LIKE_KINDS * (1 + e->from * 4096 + e->to) : 0);
+}
+
 static struct holmes_check_finding *find(struct judge *j, int node, int pair)
 {
     static struct holmes_check_finding lost;
@@ -156,8 +164,16 @@ static void judge_node(struct judge *j, int i)
     const struct holmes_check_node *n = &j->run->nodes[i];
     struct holmes_check_finding *f;
 
-    if (n->state == HOLMES_CHECK_THERE)
+    if (n->state == HOLMES_CHECK_THERE) {
+        if (n->nnics != 1 || strcmp(n->nics[0].name, "lo") != 0 || n->successes > 0 ||
+            n->failures == 0)
+            return;
+        f = find(j, i, -1);
+        snprintf(f->what, sizeof f->what, "%s has no network that can be used but lo", n->host);
+        snprintf(f->remedy, sizeof f->remedy,
+                 "holmes-topo discover says there why each interface is left out");
         return;
+    }
     f = find(j, i, -1);
     snprintf(f->what, sizeof f->what, "%s %s%s%s", n->host, states[n->state], n->why[0] ? ": " : "",
              n->why);
@@ -190,7 +206,7 @@ static const char *host(const struct judge *j, int node)
     return j->run->nodes[node].host;
 }
 
-static void judge_rate(struct judge *j, int i, double enough, const char *of_what)
+static void judge_rate(struct judge *j, int i, double enough, const char *of_what, int cause)
 {
     const struct holmes_check_result *p = &j->run->pairs[i];
 
@@ -201,13 +217,16 @@ static void judge_rate(struct judge *j, int i, double enough, const char *of_wha
             continue;
         f = find(j, -1, i);
         f->slow = !p->alone;
+        f->like = cause;
         snprintf(f->what, sizeof f->what, "%s to %s: %.3g Gb/s over %s%s, %s",
                  host(j, way ? p->b : p->a), host(j, way ? p->a : p->b), p->gbps[way], p->wire,
                  p->alone ? ", alone" : "", of_what);
-        snprintf(f->remedy, sizeof f->remedy,
-                 "look at the speed that %.20s has (ethtool, ibstat), at errors and other traffic "
-                 "on the way; or correct the number in the cluster file",
-                 p->local);
+        snprintf(
+            f->remedy, sizeof f->remedy,
+            "look at the speed that %.*s has (ethtool, ibstat), at errors and other traffic on "
+            "the way%s",
+            (int)strcspn(p->local, " "), p->local,
+            j->limits->doc ? "; or correct the number in the cluster file" : "");
     }
 }
 
@@ -219,6 +238,7 @@ static void judge_wire(struct judge *j, int i, const struct holmes_check_expect 
     if (!e->rdma || strcmp(p->wire, "verbs") == 0)
         return;
     f = find(j, -1, i);
+    f->like = like(LIKE_WIRE, e);
     snprintf(f->what, sizeof f->what, "%s to %s: %s in the place of RDMA on %s: %s", host(j, p->a),
              host(j, p->b), p->wire, e->what, p->reason[0] ? p->reason : "no reason was given");
     snprintf(f->remedy, sizeof f->remedy, "%s",
@@ -251,12 +271,13 @@ static void judge_plan(struct judge *j, int i)
                  e.what, n);
     else
         snprintf(of_what, sizeof of_what, "where the plan counts on %.3g on %s", planned, e.what);
-    judge_rate(j, i, planned * j->limits->share, of_what);
+    judge_rate(j, i, planned * j->limits->share, of_what, like(LIKE_RATE, &e));
     if (e.rtt_ms <= 0 || p->rtt_us / 1e3 <= e.rtt_ms * RTT_SHARE ||
         p->rtt_us / 1e3 <= e.rtt_ms + RTT_EXTRA)
         return;
     f = find(j, -1, i);
     f->slow = !p->alone;
+    f->like = like(LIKE_RTT, &e);
     snprintf(f->what, sizeof f->what,
              "%s to %s: round trip %.3g ms where the plan counts on %.3g on %s", host(j, p->a),
              host(j, p->b), p->rtt_us / 1e3, e.rtt_ms, e.what);
@@ -277,6 +298,7 @@ static void judge_pair(struct judge *j, int i)
         break;
     case HOLMES_CHECK_BROKEN:
         f = find(j, -1, i);
+        f->like = like(LIKE_BROKEN, NULL);
         snprintf(f->what, sizeof f->what, "%s and %s: %s", host(j, p->a), host(j, p->b), p->why);
         snprintf(f->remedy, sizeof f->remedy,
                  "look for a firewall between them (HOLMES_PORT_RANGE says which ports) and for "
@@ -284,7 +306,7 @@ static void judge_pair(struct judge *j, int i)
         break;
     case HOLMES_CHECK_MEASURED:
         snprintf(of_what, sizeof of_what, "below --min-gbps %.3g", j->limits->min_gbps);
-        judge_rate(j, i, j->limits->min_gbps, of_what);
+        judge_rate(j, i, j->limits->min_gbps, of_what, like(LIKE_LEAST, NULL));
         if (j->limits->doc)
             judge_plan(j, i);
         break;

@@ -10,6 +10,7 @@
 
 #define MATRIX_MAX  16 /* nodes that fit beside each other on a screen */
 #define REASONS_MAX 12
+#define LIKE_MAX    4 /* findings of one cause that are shown */
 
 /* --- for people ------------------------------------------------------------------------------- */
 
@@ -247,6 +248,35 @@ static void print_groups(const struct holmes_check_run *run, const struct holmes
     fputc('\n', out);
 }
 
+/* The first few of those that have one cause, then how many there are more, then what to do. */
+static void print_findings(const struct holmes_check_finding *f, int n, FILE *out)
+{
+    bool *told = calloc((size_t)n + 1, sizeof *told);
+
+    for (int i = 0; told && i < n; i++) {
+        int shown = 0, more = 0;
+
+        if (told[i])
+            continue;
+        for (int k = i; k < n; k++) {
+            if (k != i && (f[i].like == 0 || f[k].like != f[i].like))
+                continue;
+            told[k] = true;
+            if (shown < LIKE_MAX) {
+                shown++;
+                fprintf(out, "* %s\n", f[k].what);
+            } else {
+                more++;
+            }
+        }
+        if (more > 0)
+            fprintf(out, "* and %d more like these (--json has them)\n", more);
+        if (f[i].remedy[0])
+            fprintf(out, "    %s\n", f[i].remedy);
+    }
+    free(told);
+}
+
 void holmes_check_print(const struct holmes_check_run *run,
                         const struct holmes_check_groups *groups,
                         const struct holmes_check_finding *findings, int n, FILE *out)
@@ -263,13 +293,7 @@ void holmes_check_print(const struct holmes_check_run *run,
     }
     print_reasons(run, out);
     print_groups(run, groups, out);
-    for (int i = 0; i < n; i++) {
-        fprintf(out, "* %s\n", findings[i].what);
-        /* The same remedy need not be read again and again. */
-        if (findings[i].remedy[0] &&
-            (i == 0 || strcmp(findings[i].remedy, findings[i - 1].remedy) != 0))
-            fprintf(out, "    %s\n", findings[i].remedy);
-    }
+    print_findings(findings, n, out);
     fprintf(out, "%s%d of %d pairs of %d hosts measured in %.1f s: ", n > 0 ? "\n" : "", measured,
             run->npairs, run->nnodes, run->took_s);
     if (n == 0)
