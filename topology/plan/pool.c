@@ -63,7 +63,7 @@ int holmes_pools_init(const struct holmes_world *w, int tensor, struct holmes_po
         struct holmes_pool *p = &pools[w->fabrics->group_fabric[i]];
         int slots = pool_slots(w, i, tensor), nhosts = w->cluster->groups[i].hosts.nhosts;
 
-        if (slots == 0)
+        if (slots == 0 || !p->nodes)
             continue;
         if (p->n > 0 &&
             holmes_world_type(w, p->nodes[0].group)->tflops != holmes_world_type(w, i)->tflops)
@@ -130,7 +130,7 @@ static int reorder(struct holmes_place_node *nodes, int n, const struct holmes_s
 {
     int starts[HOLMES_SEARCH_PARTS_MOST + 1] = {0}, nparts = 0, at = 0;
     int64_t slots = 0;
-    struct holmes_place_node *was = malloc((size_t)n * sizeof(*was));
+    struct holmes_place_node *was = malloc(((size_t)n + 1) * sizeof(*was));
 
     if (!was)
         return -ENOMEM;

@@ -295,7 +295,7 @@ static int order_far(struct search *s, const int *used, int n)
 {
     const struct holmes_gpt *g = &s->req->model;
     int micro = job_micro_least(s), order[HOLMES_ORDER_MOST], rc;
-    double microbatches = (double)(s->req->global_batch / s->job.job.data / micro);
+    int64_t microbatches = s->req->global_batch / s->job.job.data / micro;
     double bytes = holmes_gpt_message_bytes(g, micro, s->job.job.tensor);
     bool tied = g->tied && g->vocabulary > 0;
 
@@ -306,7 +306,7 @@ static int order_far(struct search *s, const int *used, int n)
     for (int i = 0; i < n; i++)
         for (int k = 0; k < n; k++) {
             s->cost[i * n + k] =
-                i == k ? 0 : (microbatches + 1) * hop_s(s, used[i], used[k], bytes);
+                i == k ? 0 : (double)(microbatches + 1) * hop_s(s, used[i], used[k], bytes);
             s->close[i * n + k] =
                 i == k || !tied
                     ? 0

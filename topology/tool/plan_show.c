@@ -51,10 +51,8 @@ static void shorten(char *text)
 {
     size_t len = strlen(text);
 
-    if (len > HOSTS_SHOWN) {
-        text[HOSTS_SHOWN - 3] = '\0';
-        strcat(text, "...");
-    }
+    if (len > HOSTS_SHOWN)
+        memcpy(text + HOSTS_SHOWN - 3, "...", 4);
 }
 
 /* The hosts of plan nodes [first, last]. */
