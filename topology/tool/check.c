@@ -16,7 +16,8 @@
 #include "tool/launcher.h"
 #include "tool/verbs.h"
 
-#define AGAIN_MAX 24 /* pairs that are measured a second time */
+#define AGAIN_MAX  24 /* pairs that are measured a second time, */
+#define AGAIN_LIKE 12 /* findings of one cause that lead to it */
 
 enum {
     KEY_HOSTS = 256,
@@ -314,9 +315,16 @@ static int choose_again(const struct holmes_check_run *run,
 {
     int n = 0;
 
-    for (int i = 0; i < nfindings && n < AGAIN_MAX; i++)
-        if (findings[i].slow && (n == 0 || again[n - 1] != findings[i].pair))
+    for (int i = 0; i < nfindings && n < AGAIN_MAX; i++) {
+        int alike = 0;
+
+        if (!findings[i].slow || (n > 0 && again[n - 1] == findings[i].pair))
+            continue;
+        for (int k = 0; k < i; k++)
+            alike += findings[k].slow && findings[k].like == findings[i].like;
+        if (alike < AGAIN_LIKE)
             again[n++] = findings[i].pair;
+    }
     for (int x = 0; x < g->n; x++) {
         for (int y = x + 1; y < g->n && n < AGAIN_MAX; y++) {
             int best = -1;

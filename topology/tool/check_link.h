@@ -28,7 +28,7 @@ int holmes_check_link_pong(struct holmes_check_link *l, uint64_t deadline_ns);
 
 /* Messages to the peer as fast as they go, for `run_ns`; their size grows until one takes about 20
  * ms, so that a slow link does not have seconds of them under way. *gbps is reckoned over what the
- * peer had received after the first quarter. */
+ * peer had received after the first quarter, or from the start where that says too little. */
 int holmes_check_link_send(struct holmes_check_link *l, uint64_t run_ns, uint64_t deadline_ns,
                            double *gbps);
 int holmes_check_link_recv(struct holmes_check_link *l, uint64_t deadline_ns);

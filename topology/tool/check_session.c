@@ -29,6 +29,7 @@
 #define RUN_MS_MIN  40
 #define RUN_MS_MAX  250
 #define DRAIN_MS    1500
+#define BESIDES_MS  250 /* of a round: what is assumed of the first */
 #define CHATTER_MAX 200 /* lines of a login shell before the agent's first */
 
 struct peer {
@@ -56,6 +57,7 @@ struct holmes_check_session {
     struct peer *peers;
     struct active *active;
     int nactive, nwaiting, ticket, run_ms;
+    int64_t besides_ms; /* that a round takes beside its two runs, as seen lately */
     uint64_t started_ns, end_ns;
     bool hello, closing; /* phases */
     bool interrupted;
@@ -485,10 +487,10 @@ static int finish_round(struct holmes_check_session *s, int rc)
     return rc;
 }
 
-/* So that all rounds fit into what is left: each takes two runs and about a quarter of a second. */
+/* So that all rounds fit into what is left: each takes two runs and what was needed besides. */
 static int choose_run_ms(const struct holmes_check_session *s, int rounds)
 {
-    int64_t ms = ((int64_t)left_ms(s) / rounds - 250) / 2;
+    int64_t ms = ((int64_t)left_ms(s) / rounds - s->besides_ms) / 2;
 
     return ms > RUN_MS_MAX ? RUN_MS_MAX : ms < RUN_MS_MIN ? RUN_MS_MIN : (int)ms;
 }
@@ -502,12 +504,15 @@ int holmes_check_session_measure(struct holmes_check_session *s)
         holmes_progress_update(&s->progress, 0, "round 1 of %d", run->nrounds);
 
     for (int round = 0; rc == 0 && round < run->nrounds; round++) {
+        uint64_t before = left_ms(s);
+
         s->run_ms = choose_run_ms(s, run->nrounds - round);
-        if (left_ms(s) < (uint64_t)2 * (uint64_t)s->run_ms)
+        if ((int64_t)before < s->besides_ms + 2 * s->run_ms)
             break;
         for (; at < run->npairs && run->pairs[at].round == round; at++)
             pair_begin(s, &run->pairs[at]);
         rc = finish_round(s, s->nactive > 0 ? measure_active(s) : 0);
+        s->besides_ms = (3 * s->besides_ms + (int64_t)(before - left_ms(s)) - 2 * s->run_ms) / 4;
         if (s->shows_progress)
             holmes_progress_update(&s->progress, (uint64_t)at, "round %d of %d", round + 1,
                                    run->nrounds);
@@ -574,6 +579,7 @@ int holmes_check_session_open(struct holmes_check_run *run, const struct holmes_
     s->nwaiting = run->nnodes;
     s->started_ns = holmes_now_ns();
     s->end_ns = holmes_deadline_ms(limit_ms);
+    s->besides_ms = BESIDES_MS;
     rc = holmes_fanout_create(&fan, hosts, run->nnodes, &s->fanout, why, why_len);
     if (rc != 0)
         goto out;
