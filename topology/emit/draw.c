@@ -276,7 +276,7 @@ static int put_nodes(struct canvas *c, const struct draw_band *b, double x, doub
 
     if (n <= DRAW_CHIPS && b->first == b->last) {
         for (int i = 0; i < n; i++)
-            put_chip(c, x + (i % 2) * (half + 8), y + (i / 2) * (DRAW_CHIP_H + 6), half,
+            put_chip(c, x + (i % 2) * (half + 8), i < 2 ? y : y + DRAW_CHIP_H + 6, half,
                      node_name(c, first + i, name), gpus_of(p, first + i, b->first, b->last));
         return 0;
     }

@@ -138,10 +138,10 @@ static void find_form(struct emit_run *r, struct argp_state *state)
         n += (size_t)snprintf(names + n, sizeof names - n, " %s", holmes_emit_forms[i]->name);
     if (!r->form_name)
         argp_error(state, "--for FORM is missing; there are:%s", names);
-    r->form = holmes_emit_find(r->form_name);
+    r->form = r->form_name ? holmes_emit_find(r->form_name) : NULL;
     if (!r->form)
         argp_error(state, "--for \"%s\": no such form; there are:%s", r->form_name, names);
-    if (!r->part_name)
+    if (!r->form || !r->part_name)
         return;
     r->part = holmes_emit_find_part(r->form, r->part_name);
     n = 0;
