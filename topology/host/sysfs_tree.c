@@ -84,7 +84,9 @@ int tree_find(const char *root, struct tree *out, char *why, size_t why_len)
                  root);
         return -EINVAL;
     }
-    if (!realpath(out->sys, out->real)) {
+    if (out->live && !realpath(out->sys, out->real)) {
+        set(out->real, out->sys, ""); /* not mounted: interfaces are still there */
+    } else if (!realpath(out->sys, out->real)) {
         int rc = -errno;
 
         snprintf(why, why_len, "%s: %s", out->sys, holmes_strerror(rc));
@@ -110,21 +112,26 @@ void tree_path_to_sys(const struct tree *t, char *path, size_t len)
         path[0] = '\0';
 }
 
+static int is_visible(const struct dirent *e)
+{
+    return e->d_name[0] != '.' && e->d_type != DT_REG;
+}
+
 int tree_skip_unread(const struct tree *t, struct holmes_host *h, const char *class)
 {
+    struct dirent **names;
     char path[PATH_MAX];
-    struct dirent *e;
-    int rc = 0;
-    DIR *dir;
+    int n, rc = 0;
 
     if (!t->sys[0] || (size_t)snprintf(path, sizeof path, "%s/%s", t->sys, class) >= sizeof path)
         return 0;
-    dir = opendir(path);
-    if (!dir)
-        return 0;
-    while (rc == 0 && (e = readdir(dir)))
-        if (e->d_name[0] != '.' && !has_folder(path, e->d_name) && e->d_type == DT_LNK)
-            rc = host_skip(h, e->d_name, "recorded as a name only");
-    closedir(dir);
+    n = scandir(path, &names, is_visible, versionsort);
+    for (int i = 0; i < n; i++) {
+        if (rc == 0 && !has_folder(path, names[i]->d_name))
+            rc = host_skip(h, names[i]->d_name, "recorded as a name only");
+        free(names[i]);
+    }
+    if (n >= 0)
+        free(names);
     return rc;
 }
