@@ -81,10 +81,17 @@ static void write_net(struct writer *w, const char *name, int nic, uint32_t mbps
 
 /* Where nets are written: in a function, or right below a <cpu>. */
 struct spot {
-    const char *pci; /* NULL: those of the <cpu> that have no function */
+    const char *pci; /* "": those of the <cpu> that have no function */
     const struct holmes_host_cpu *cpu;
     bool first; /* <cpu>, with which goes what has none of its own */
 };
+
+static const struct holmes_host_cpu no_cpu;
+
+static struct spot spot_in(const char *pci)
+{
+    return (struct spot){.pci = pci, .cpu = &no_cpu};
+}
 
 static bool numa_fits(const struct holmes_host *h, int numa, const struct spot *spot)
 {
@@ -97,7 +104,7 @@ static bool numa_fits(const struct holmes_host *h, int numa, const struct spot *
 static bool is_at(const struct holmes_host *h, const char *address, int numa,
                   const struct spot *spot)
 {
-    if (spot->pci)
+    if (*spot->pci)
         return strcmp(address, spot->pci) == 0;
     for (int i = 0; i < h->npcis; i++)
         if (strcmp(h->pcis[i].address, address) == 0)
@@ -199,7 +206,7 @@ static bool has_child(const struct holmes_host *h, int i)
 static void mark_nets(struct writer *w)
 {
     for (int i = w->h->npcis - 1; i >= 0; i--) {
-        const struct spot spot = {.pci = w->h->pcis[i].address};
+        const struct spot spot = spot_in(w->h->pcis[i].address);
 
         w->has_net[i] |= nets_at(w, &spot, false) > 0;
         if (w->has_net[i] && w->h->pcis[i].parent >= 0)
@@ -239,7 +246,7 @@ static void write_pci(struct writer *w, int i)
 {
     const struct holmes_host_pci *p = &w->h->pcis[i];
     const struct holmes_host_gpu *g = gpu_at(w->h, i);
-    const struct spot spot = {.pci = p->address};
+    const struct spot spot = spot_in(p->address);
     bool told = g && (g->dev >= 0 || g->sm > 0 || g->gdr || g->nlinks > 0);
 
     open_pci(w, p, w->has_net[i]);
@@ -320,7 +327,7 @@ static void open_cpu(struct writer *w, const struct holmes_host_cpu *c, bool com
 
 static void write_cpu(struct writer *w, const struct holmes_host_cpu *c, bool first)
 {
-    const struct spot spot = {.cpu = c, .first = first};
+    const struct spot spot = {.pci = "", .cpu = c, .first = first};
     const struct holmes_host *h = w->h;
 
     open_cpu(w, c, cpu_has_nets(w, &spot));
