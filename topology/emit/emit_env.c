@@ -41,26 +41,32 @@ void holmes_nccl_window_choose(int64_t bytes, struct holmes_nccl_window *out)
 
 static void write_window(const struct holmes_plan_doc *doc, FILE *out)
 {
+    const double mib = 1 << 20;
+    int64_t link = doc->plan->window_bytes, asked = doc->request.window_bytes,
+            want = asked > 0 ? asked : link;
     struct holmes_nccl_window w;
 
-    if (doc->plan->window_bytes <= 0)
+    if (link <= 0)
         return;
-    holmes_nccl_window_choose(doc->plan->window_bytes, &w);
+    holmes_nccl_window_choose(want, &w);
     fprintf(out,
             "\n# The slowest link between clusters holds %.1f MiB per peer (bandwidth x round "
             "trip).\n",
-            (double)doc->plan->window_bytes / 1048576);
+            (double)link / mib);
+    if (asked > 0)
+        fprintf(out, "# The plan was made for a window of %.1f MiB (--window).\n",
+                (double)asked / mib);
     if (w.chunk == 0) {
-        fprintf(out, "# NCCL's own window of 2 MiB is enough.\n");
+        fputs(asked > 0 ? "# That is NCCL's own.\n" : "# NCCL's own window of 2 MiB is enough.\n",
+              out);
         return;
     }
     fprintf(out,
             "# NCCL's own window is 2 MiB; these make it %.0f MiB, up to %.0f MiB on each of its "
             "connections:\n# net.ipv4.tcp_rmem and tcp_wmem must allow that.\n",
-            (double)w.bytes / 1048576, (double)w.bytes / w.channels / 1048576);
-    if (w.bytes < doc->plan->window_bytes)
-        fprintf(out, "# That is as far as NCCL goes: it fills %.0f %% of the link.\n",
-                100.0 * (double)w.bytes / (double)doc->plan->window_bytes);
+            (double)w.bytes / mib, (double)w.bytes / w.channels / mib);
+    if (w.bytes < want)
+        fputs("# That is as far as NCCL goes.\n", out);
     fprintf(out, "export NCCL_P2P_NET_CHUNKSIZE=%" PRId64 "\n", w.chunk);
     if (w.buffer > 0)
         fprintf(out, "export NCCL_BUFFSIZE=%" PRId64 "\n", w.buffer);

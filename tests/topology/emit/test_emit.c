@@ -300,6 +300,36 @@ Test(window, fits_the_link_within_nccl_s_limits)
     }
 }
 
+/* What the plan counted on is what NCCL is told. */
+Test(window, is_the_one_that_the_plan_was_made_for)
+{
+    static const struct {
+        int64_t asked;
+        const char *chunk, *channels;
+    } cases[] = {
+        {0, "NCCL_P2P_NET_CHUNKSIZE=524288\n", "NCCL_NCHANNELS_PER_NET_PEER=8\n"},
+        {HOLMES_NCCL_WINDOW, NULL, NULL},
+        {1, NULL, NULL},
+        {8 << 20, "NCCL_P2P_NET_CHUNKSIZE=524288\n", NULL},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct holmes_plan_doc doc = two();
+        char *text;
+
+        doc.request.window_bytes = cases[i].asked;
+        text = emitted(&doc, holmes_emit_env, &(struct holmes_emit_options){0});
+        cr_expect(cases[i].chunk ? strstr(text, cases[i].chunk) != NULL
+                                 : strstr(text, "NCCL_P2P_NET_CHUNKSIZE") == NULL,
+                  "%s", text);
+        cr_expect(cases[i].channels ? strstr(text, cases[i].channels) != NULL
+                                    : strstr(text, "NCCL_NCHANNELS") == NULL,
+                  "%s", text);
+        free(text);
+        holmes_plan_doc_fini(&doc);
+    }
+}
+
 /* --- the shell ---------------------------------------------------------------------------------
  */
 
