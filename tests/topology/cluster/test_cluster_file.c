@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "../../support/patience.h"
-#include "clock.h"
 #include "cluster.h"
 #include "topology/cluster/cluster_file.h"
 #include "topology/cluster/near_name.h"
@@ -316,6 +316,15 @@ Test(cluster_file, anchors_and_merged_lists_are_the_same_as_written_out)
     holmes_cluster_destroy(c);
 }
 
+/* Of this process: what others do on the machine does not count. */
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 /* Reads ten thousand nodes, each an entry or all in ranges; the best time of three. */
 static double seconds_to_read(bool written_out)
 {
@@ -332,11 +341,11 @@ static double seconds_to_read(bool written_out)
         fputs("  - hosts: a[00000-09999]\n    type: ib\n", f);
     fclose(f);
     for (int i = 0; i < 3; i++) {
-        uint64_t began = holmes_now_ns();
+        uint64_t began = cpu_ns();
 
         holmes_cluster_destroy(read_ok(text));
 
-        double s = (double)(holmes_now_ns() - began) / 1e9;
+        double s = (double)(cpu_ns() - began) / 1e9;
 
         best = s < best ? s : best;
     }

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "../../support/patience.h"
-#include "clock.h"
 #include "cluster.h"
 
 /* Types that the tables below choose from. */
@@ -426,14 +426,23 @@ Test(fabric, a_fabric_knows_its_nics_speed_and_reason)
     holmes_cluster_destroy(c);
 }
 
+/* Of this process: what others do on the machine does not count. */
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static double seconds_to_find(const char *rest, int want_fabrics)
 {
     struct holmes_cluster *c = cluster_of(rest);
     struct holmes_fabrics *f = NULL;
     char why[512] = "";
-    uint64_t began = holmes_now_ns();
+    uint64_t began = cpu_ns();
     int rc = holmes_fabrics_find(c, false, &f, why, sizeof why);
-    double s = (double)(holmes_now_ns() - began) / 1e9;
+    double s = (double)(cpu_ns() - began) / 1e9;
 
     cr_assert_eq(rc, 0, "%s", why);
     cr_expect_eq(f->n, want_fabrics);
