@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HOLMES_HOSTS_MAX     1000000 /* of one list */
-#define HOLMES_HOST_NAME_MAX 256     /* with the final NUL */
+#define HOLMES_HOSTS_MAX     250000 /* of one list */
+#define HOLMES_HOST_NAME_MAX 256    /* with the final NUL */
 
 /* prefix, number with at least `width` digits, suffix; `width` 0 with low == high == 0: the prefix
  * alone. */

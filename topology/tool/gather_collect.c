@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "host.h"
+#include "progress.h"
 #include "tool/fanout.h"
 #include "tool/gather.h"
 #include "tool/hosts.h"
@@ -65,8 +66,15 @@ static int file_take(const char *path, const char *name, int slots, struct gathe
     return rc == 0 ? take(m, ids, name, h, slots) : holmes_merge_fail(m, name, why);
 }
 
-static int folder_all(const char *folder, struct gather_ids *ids, struct holmes_merge *m, char *why,
-                      size_t why_len)
+/* A few files are read before a bar could be seen. */
+static void bar_update(struct holmes_progress *bar, int done)
+{
+    if (bar->label && bar->total > 100)
+        holmes_progress_update(bar, (uint64_t)done, "%s", "");
+}
+
+static int folder_all(const char *folder, struct gather_ids *ids, struct holmes_merge *m,
+                      struct holmes_progress *bar, char *why, size_t why_len)
 {
     struct dirent **files;
     int n = scandir(folder, &files, wanted, by_number), rc = 0;
@@ -76,6 +84,7 @@ static int folder_all(const char *folder, struct gather_ids *ids, struct holmes_
         snprintf(why, why_len, "%s: %s", folder, strerror(errno));
         return -EINVAL;
     }
+    bar->total = (uint64_t)n;
     if (n == 0) {
         snprintf(why, why_len,
                  "%s: no file NAME.json in it, as `holmes-topo discover --json > NAME.json` writes "
@@ -94,6 +103,7 @@ static int folder_all(const char *folder, struct gather_ids *ids, struct holmes_
         }
         if (rc == 0)
             rc = file_take(path, name, 0, ids, m);
+        bar_update(bar, i + 1);
         snprintf(before, sizeof before, "%s", name);
         free(files[i]);
     }
@@ -122,12 +132,17 @@ static int folder_named(const char *folder, const struct gather_hosts *hosts, in
 int gather_from_folder(const struct gather_options *o, const struct gather_hosts *hosts,
                        struct gather_ids *ids, struct holmes_merge *m, char *why, size_t why_len)
 {
-    int rc = 0;
+    int n = hosts->list.nhosts, rc = 0;
+    struct holmes_progress bar;
 
-    if (hosts->list.nhosts == 0)
-        return folder_all(o->from, ids, m, why, why_len);
-    for (int i = 0; i < hosts->list.nhosts && rc == 0; i++)
+    holmes_progress_init(&bar, stderr, o->quiet ? NULL : "gather", (uint64_t)n, true);
+    if (n == 0)
+        rc = folder_all(o->from, ids, m, &bar, why, why_len);
+    for (int i = 0; i < n && rc == 0; i++) {
         rc = folder_named(o->from, hosts, i, ids, m);
+        bar_update(&bar, i + 1);
+    }
+    holmes_progress_finish(&bar);
     return rc;
 }
 
