@@ -135,6 +135,12 @@ static int check_stage(const struct holmes_plan_doc *doc, struct holmes_json_rea
     return 0;
 }
 
+static int too_many_or_few(const struct holmes_plan_doc *doc, struct holmes_json_reader *r)
+{
+    return holmes_json_refuse(r, ".stages: their layers do not add up to the model's %d",
+                              doc->request.model.layers);
+}
+
 static int check_stages(const struct holmes_plan_doc *doc, struct holmes_json_reader *r)
 {
     const struct holmes_plan *p = doc->plan;
@@ -145,12 +151,11 @@ static int check_stages(const struct holmes_plan_doc *doc, struct holmes_json_re
         if (rc != 0)
             return rc;
         if (p->stages[i].layers > doc->request.model.layers - layer)
-            break;
+            return too_many_or_few(doc, r);
         layer += p->stages[i].layers;
     }
     if (layer != doc->request.model.layers)
-        return holmes_json_refuse(r, ".stages: their layers do not add up to the model's %d",
-                                  doc->request.model.layers);
+        return too_many_or_few(doc, r);
     return 0;
 }
 

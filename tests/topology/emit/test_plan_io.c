@@ -121,6 +121,7 @@ static const struct {
     {"\"layers\": 8", "\"layers\": 0", "plan.stages[1].layers is 0"},
     {"\"layers\": 30", "\"layers\": 31", "add up to the model's 31"},
     {"\"layers\": 30", "\"layers\": 6", "add up to the model's 6"},
+    {"\"layers\": 30", "\"layers\": 15", "add up to the model's 15"}, /* two stages' */
     {"\"nhosts\": 4", "\"nhosts\": 3", "first_host and nhosts say"},
     {"\"nhosts\": 4", "\"nhosts\": 5", "hosts 0 to 4 of a group of 4"},
     {"\"nhosts\": 4", "\"nhosts\": 1000000", "of a group of 4"},
