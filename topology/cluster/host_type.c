@@ -81,15 +81,25 @@ static char *gids_in_order(const char *kinds)
     return strdup(text);
 }
 
-static int nic_describe(const struct holmes_host *h, int i, struct holmes_cluster_nic *out)
+static enum holmes_link_layer nic_link(const struct holmes_nic *nic, enum holmes_link_layer untold)
+{
+    if (nic->rdma.port == 0)
+        return HOLMES_LINK_UNKNOWN;
+    return nic->rdma.link_layer != HOLMES_LINK_UNKNOWN
+               ? (enum holmes_link_layer)nic->rdma.link_layer
+               : untold;
+}
+
+static int nic_describe(const struct holmes_host *h, int i, enum holmes_link_layer untold,
+                        struct holmes_cluster_nic *out)
 {
     const struct holmes_nic *nic = &h->chosen.nics[i];
     const struct holmes_host_port *port = nic->rdma.port > 0 ? port_of_nic(h, i) : NULL;
     char text[128] = "";
 
     out->name = strdup(nic->name);
-    out->rdma = nic->rdma.port > 0 && nic->rdma.link_layer != HOLMES_LINK_UNKNOWN;
-    out->link = out->rdma ? (enum holmes_link_layer)nic->rdma.link_layer : HOLMES_LINK_UNKNOWN;
+    out->link = nic_link(nic, untold);
+    out->rdma = out->link != HOLMES_LINK_UNKNOWN;
     out->gbps = nic->speed_mbps / 1000.0;
     out->numa = nic->numa_node >= 0 ? nic->numa_node : -1;
     if (!out->name)
@@ -134,31 +144,39 @@ static char *common_fabric(struct holmes_node_type *t)
     return first;
 }
 
-int holmes_host_type(const struct holmes_host *h, struct holmes_node_type *out, char **fabric)
+int holmes_host_type(const struct holmes_host *h, enum holmes_link_layer link,
+                     struct holmes_node_type *out, struct holmes_host_sides *sides)
 {
+    struct holmes_host_sides s = {.fabric = NULL};
     struct holmes_node_type t = {.gpus = 0};
-    char *id = NULL;
     int rc = gpus_describe(h, &t);
 
     if (rc == 0 && h->chosen.n > 0 && !(t.nics = calloc((size_t)h->chosen.n, sizeof *t.nics)))
         rc = -ENOMEM;
-    for (int i = 0; rc == 0 && i < h->chosen.n; i++)
-        if (!is_of_port(h, i))
-            rc = nic_describe(h, i, &t.nics[t.nnics++]);
+    for (int i = 0; rc == 0 && i < h->chosen.n; i++) {
+        const struct holmes_nic *nic = &h->chosen.nics[i];
+
+        if (nic->rdma.port > 0 && nic_link(nic, link) == HOLMES_LINK_UNKNOWN) {
+            if (s.nuntold++ == 0)
+                snprintf(s.untold, sizeof s.untold, "%s", nic->name);
+        } else if (!is_of_port(h, i)) {
+            rc = nic_describe(h, i, link, &t.nics[t.nnics++]);
+        }
+    }
     if (rc == 0 && common_fabric(&t)) {
-        id = strdup(common_fabric(&t));
+        s.fabric = strdup(common_fabric(&t));
         for (int i = 0; i < t.nnics; i++) {
             free(t.nics[i].fabric);
             t.nics[i].fabric = NULL;
         }
-        rc = id ? 0 : -ENOMEM;
+        rc = s.fabric ? 0 : -ENOMEM;
     }
     if (rc != 0) {
         holmes_node_type_fini(&t);
         return rc;
     }
     *out = t;
-    *fabric = id;
+    *sides = s;
     return 0;
 }
 

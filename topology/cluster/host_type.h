@@ -5,9 +5,18 @@
 #include "cluster.h"
 #include "host.h"
 
-/* `name` of the type is NULL. *fabric: the id that all its RDMA NICs have (HOLMES_FABRIC), which
- * then do not have it themselves, or NULL. Both are the caller's. 0 or -ENOMEM. */
-int holmes_host_type(const struct holmes_host *h, struct holmes_node_type *out, char **fabric);
+/* What a machine is besides its type. */
+struct holmes_host_sides {
+    char *fabric;    /* the id that all its RDMA NICs have (HOLMES_FABRIC), or NULL */
+    int nuntold;     /* RDMA NICs left out, since nothing tells their link layer */
+    char untold[64]; /* the first of them */
+};
+
+/* `name` of the type is NULL. `link` is that of RDMA NICs whose source does not tell it (NCCL's
+ * XML); HOLMES_LINK_UNKNOWN leaves those out. NICs do not have the id that is in `sides`
+ * themselves. Both are the caller's. 0 or -ENOMEM. */
+int holmes_host_type(const struct holmes_host *h, enum holmes_link_layer link,
+                     struct holmes_node_type *out, struct holmes_host_sides *sides);
 void holmes_node_type_fini(struct holmes_node_type *t);
 
 /* All but the name as one text: equal texts, equal types. The caller frees it. NULL: no memory. */

@@ -17,20 +17,22 @@ struct kind {
     char *key;
     uint64_t hash;
     int hosts;
-    bool sheet; /* its TFLOPS are the data sheet's */
+    bool untold; /* it was said that NICs are left out */
+    bool sheet;  /* its TFLOPS are the data sheet's */
     /* Why ports of the first such machine are not used: "mlx5_3: port is down". */
     int nunused;
     char **unused;
 };
 
 struct holmes_merge {
+    enum holmes_link_layer untold_link;
     struct holmes_cluster *c;
     struct kind *kinds;                 /* [c->ntypes] */
     int types_cap, groups_cap, unknown; /* unknown: type of hosts that failed, or -1 */
     struct holmes_merge_report report;
 };
 
-int holmes_merge_create(struct holmes_merge **out)
+int holmes_merge_create(enum holmes_link_layer untold_link, struct holmes_merge **out)
 {
     struct holmes_merge *m = calloc(1, sizeof *m);
 
@@ -39,6 +41,7 @@ int holmes_merge_create(struct holmes_merge **out)
         return -ENOMEM;
     }
     m->unknown = -1;
+    m->untold_link = untold_link;
     *out = m;
     return 0;
 }
@@ -207,30 +210,35 @@ int holmes_merge_add(struct holmes_merge *m, const char *name, const struct holm
                      int slots, const char *fabric)
 {
     struct holmes_node_type t;
+    struct holmes_host_sides sides;
     struct holmes_node_group like = {.state = HOLMES_NODE_OK};
-    char *own = NULL;
     int rc;
 
     if (!holmes_host_name_ok(name, strlen(name)))
         return -EINVAL;
-    rc = holmes_host_type(h, &t, &own);
+    rc = holmes_host_type(h, m->untold_link, &t, &sides);
     if (rc != 0)
         return rc;
     like.type = type_index(m, &t, h);
     if (like.type < 0) {
-        free(own);
+        free(sides.fabric);
         return like.type;
     }
 
-    int gpus = m->c->types[like.type].gpus;
+    const struct holmes_node_type *type = &m->c->types[like.type];
 
-    if (slots > gpus)
-        note(m, "%s has %d GPUs; the %d slots that were told are not used", name, gpus, slots);
-    like.slots = slots > 0 && slots < gpus ? slots : 0;
-    like.fabric = (char *)(fabric ? fabric : own);
+    if (slots > type->gpus)
+        note(m, "%s has %d GPUs; the %d slots that were told are not used", name, type->gpus,
+             slots);
+    if (sides.nuntold > 0 && !m->kinds[like.type].untold)
+        note(m, "%s (%s): %s%s left out: whether RDMA is InfiniBand or RoCE is not told", name,
+             type->name, sides.untold, sides.nuntold == 1 ? " is" : " and others are");
+    m->kinds[like.type].untold |= sides.nuntold > 0;
+    like.slots = slots > 0 && slots < type->gpus ? slots : 0;
+    like.fabric = fabric ? (char *)fabric : sides.fabric;
     m->kinds[like.type].hosts++;
     rc = group_add(m, name, &like);
-    free(own);
+    free(sides.fabric);
     return rc;
 }
 

@@ -8,8 +8,9 @@
 
 struct holmes_merge;
 
-/* 0 or -ENOMEM. */
-int holmes_merge_create(struct holmes_merge **out);
+/* `untold_link`: of RDMA NICs whose source does not tell theirs; HOLMES_LINK_UNKNOWN leaves them
+ * out, with a note. 0 or -ENOMEM. */
+int holmes_merge_create(enum holmes_link_layer untold_link, struct holmes_merge **out);
 /* A host, in the order of the cluster; `slots` 0: all its GPUs; `fabric` an id given from outside,
  * or NULL: what the machine's own settings say (HOLMES_FABRIC). `h` is not kept. 0, -ENOMEM, or
  * -EINVAL for a name that no host can have. */

@@ -24,6 +24,7 @@ enum {
     KEY_TIME_LIMIT,
     KEY_FABRIC,
     KEY_TOPOLOGY,
+    KEY_RDMA_KIND,
     KEY_NAME,
     KEY_JSON,
     KEY_QUIET,
@@ -58,6 +59,10 @@ static const struct argp_option argp_options[] = {
      0},
     {"topology", KEY_TOPOLOGY, "FILE", 0,
      "Slurm's topology.conf: hosts below one top switch are one fabric", 0},
+    {"rdma-kind", KEY_RDMA_KIND, "KIND", 0,
+     "infiniband or roce: what RDMA NICs are where the source has no word of it, as NCCL's XML has "
+     "none (default: they are left out, with a note)",
+     0},
     {NULL, 0, NULL, 0, "What to write:", 4},
     {"output", 'o', "FILE", 0, "the cluster file (default: the standard output)", 0},
     {"json", KEY_JSON, NULL, 0, "JSON in place of YAML, with the same keys", 0},
@@ -141,6 +146,13 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_TOPOLOGY:
         o->topology = arg;
+        return 0;
+    case KEY_RDMA_KIND:
+        o->rdma_kind = strcmp(arg, "infiniband") == 0 ? HOLMES_LINK_INFINIBAND
+                       : strcmp(arg, "roce") == 0     ? HOLMES_LINK_ETHERNET
+                                                      : HOLMES_LINK_UNKNOWN;
+        if (o->rdma_kind == HOLMES_LINK_UNKNOWN)
+            argp_error(state, "--rdma-kind: \"%s\" is neither infiniband nor roce", arg);
         return 0;
     case 'o':
         r->output = arg;
@@ -273,7 +285,7 @@ static int gather(const struct run *r, struct holmes_cluster **out,
     if (rc == 0)
         rc = gather_ids_create(&r->o, &ids, why, why_len);
     if (rc == 0)
-        rc = holmes_merge_create(&m);
+        rc = holmes_merge_create(r->o.rdma_kind, &m);
     if (rc == 0)
         rc = r->o.from ? gather_from_folder(&r->o, &hosts, ids, m, why, why_len)
                        : gather_from_hosts(&r->o, &hosts, ids, m, why, why_len);

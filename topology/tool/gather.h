@@ -8,6 +8,7 @@
 struct gather_options {
     const char *from, *hosts, *hostfile, *topology, *launcher, *program, *name;
     int at_once, time_limit_s;
+    enum holmes_link_layer rdma_kind; /* of NICs whose source does not tell; unknown: left out */
     int nfabrics;
     const char **fabrics; /* "ID" or "ID=HOSTS" */
     bool quiet;           /* no progress */

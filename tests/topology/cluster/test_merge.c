@@ -40,7 +40,7 @@ static struct holmes_merge *merge_new(void)
 {
     struct holmes_merge *m;
 
-    cr_assert_eq(holmes_merge_create(&m), 0);
+    cr_assert_eq(holmes_merge_create(HOLMES_LINK_UNKNOWN, &m), 0);
     return m;
 }
 
@@ -238,6 +238,43 @@ Test(merge, one_id_on_all_ports_is_the_nodes)
     cr_expect_str_eq(c->groups[2].fabric, "west");
     free(text);
     holmes_cluster_destroy(c);
+    holmes_host_destroy(h);
+}
+
+Test(merge, a_link_layer_that_is_not_told_is_not_guessed)
+{
+    static const struct {
+        enum holmes_link_layer link;
+        int nics;
+        bool rdma, noted;
+    } rows[] = {
+        {HOLMES_LINK_UNKNOWN, 0, false, true},
+        {HOLMES_LINK_INFINIBAND, 4, true, false},
+        {HOLMES_LINK_ETHERNET, 4, true, false},
+    };
+    struct holmes_host *h;
+    char why[512] = "";
+
+    cr_assert_eq(
+        holmes_host_read(TEST_DATA "/nccl-topo/rccl-topo_8p_rome_4nics.xml", &h, why, sizeof why),
+        0, "%s", why);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct holmes_merge *m;
+        struct holmes_cluster *c;
+
+        cr_assert_eq(holmes_merge_create(rows[i].link, &m), 0);
+        cr_assert_eq(holmes_merge_add(m, "a1", h, 0, NULL), 0);
+
+        char *text = merged(m, &c);
+
+        cr_assert_eq(c->types[0].nnics, rows[i].nics, "%s", text);
+        for (int k = 0; k < c->types[0].nnics; k++)
+            cr_expect(c->types[0].nics[k].rdma && c->types[0].nics[k].link == rows[i].link);
+        cr_expect_eq(strstr(text, "mlx5_1 and others are left out: whether RDMA") != NULL,
+                     rows[i].noted, "%s", text);
+        free(text);
+        holmes_cluster_destroy(c);
+    }
     holmes_host_destroy(h);
 }
 

@@ -198,6 +198,7 @@ Test(gather, refuses_what_cannot_be_meant)
         {"--from . --fabric A --fabric B", "--fabric B: all hosts are \"A\" already"},
         {"--from . --fabric A=z1", "--fabric A: none of its hosts was met"},
         {"--from . --fabric 'A=z['", "lacks its ']'"},
+        {"--from . --rdma-kind ethernet", "--rdma-kind: \"ethernet\" is neither"},
         {"--from . extra", "\"extra\": gather takes options only"},
         {"--from . --topology /no/such", "/no/such: No such file or directory"},
     };
