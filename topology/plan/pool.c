@@ -23,7 +23,7 @@ static int faster_first(const void *a, const void *b)
 
 static int pool_sort(const struct holmes_world *w, struct holmes_pool *p)
 {
-    struct keyed *keyed = malloc((size_t)p->n * sizeof(*keyed));
+    struct keyed *keyed = malloc(((size_t)p->n + 1) * sizeof(*keyed));
 
     if (!keyed)
         return -ENOMEM;

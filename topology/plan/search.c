@@ -12,7 +12,8 @@
 #include "partition.h"
 
 #define WORK_MOST        4000000 /* stages weighed, all together; the simplest ways come first */
-#define PERMUTED_MOST    4       /* fabrics of which all orders are tried; above: order.h */
+#define ORDERED_MOST     8       /* fabrics of which all orders may be tried */
+#define PERMUTED_MOST    4       /* fabrics of which they always are, where they straddle */
 #define TURNED_MOST      3       /* fabrics of which both directions are tried */
 #define ALLOCATIONS_MOST 256
 #define MICRO_BATCH_MOST 64
@@ -31,7 +32,9 @@ struct search {
     int most_stages;
     int64_t *divisors; /* of the batch, ascending */
     int ndivisors;
-    int64_t work_each; /* for one pair of tensor and pipeline */
+    int64_t work_each;  /* for one pair of tensor and pipeline */
+    int64_t only_micro; /* 0: all */
+    double least_s;     /* of what was weighed since it was set */
     int64_t used_from, used_below, most_used;
     struct holmes_search_block *spare; /* [fabrics] */
 
@@ -202,7 +205,7 @@ static int weigh(struct search *s, int nblocks, bool crosses)
         int64_t micro = s->divisors[i];
         struct holmes_plan_cost cost;
 
-        if (s->req->micro_batch > 0 ? micro != s->req->micro_batch : micro > MICRO_BATCH_MOST)
+        if (s->only_micro > 0 ? micro != s->only_micro : micro > MICRO_BATCH_MOST)
             continue;
         if (per_replica % micro != 0)
             continue;
@@ -219,6 +222,7 @@ static int weigh(struct search *s, int nblocks, bool crosses)
         if (rc != 0)
             break;
         s->out->considered++;
+        s->least_s = fmin(s->least_s, cost.step_s);
         if (s->out->step_s == 0 || cost.step_s < s->out->step_s * BETTER)
             keep(s, nblocks, crosses, cost.step_s);
     }
@@ -323,6 +327,12 @@ static int64_t factorial(int n)
     return n < 2 ? 1 : n * factorial(n - 1);
 }
 
+/* Stages to be weighed for one placement, all microbatches. */
+static int64_t placement_work(const struct search *s)
+{
+    return (int64_t)s->job.job.pipeline * (s->only_micro > 0 ? 1 : s->ndivisors);
+}
+
 /* All directions of blocks whose nodes are unequal, or all orders of their parts. */
 static int arrange(struct search *s, int n, int at, bool parts)
 {
@@ -348,10 +358,10 @@ static int arrange(struct search *s, int n, int at, bool parts)
     return rc;
 }
 
-static int directions(struct search *s, int n)
+/* `times` placements like this one are to be weighed. */
+static int directions(struct search *s, int n, int64_t times)
 {
-    int64_t all =
-        (int64_t)s->job.job.pipeline * s->ndivisors * (n <= PERMUTED_MOST ? factorial(n) : 1);
+    int64_t all = placement_work(s) * times;
 
     for (int i = 0; i < n; i++) {
         s->blocks[i] =
@@ -362,20 +372,55 @@ static int directions(struct search *s, int n)
     return arrange(s, n, 0, all <= s->work_each);
 }
 
+static int permute(struct search *s, int n)
+{
+    int rc;
+
+    do
+        rc = directions(s, n, factorial(n));
+    while (rc == 0 && holmes_order_next(s->order, n));
+    return rc;
+}
+
+/* From an order that is good for the links to one that no exchange of two fabrics makes better. */
+static int exchange(struct search *s, int n)
+{
+    int64_t left = s->work_each / placement_work(s);
+    int rc;
+
+    s->least_s = INFINITY;
+    rc = directions(s, n, 1);
+    for (bool better = true; rc == 0 && better;) {
+        better = false;
+        for (int i = 0; rc == 0 && i < n; i++)
+            for (int k = i + 1; rc == 0 && k < n && left > 0; k++, left--) {
+                double was = s->least_s;
+                int a = s->order[i], b = s->order[k];
+
+                s->order[i] = b;
+                s->order[k] = a;
+                rc = directions(s, n, 1);
+                if (s->least_s < was * BETTER) {
+                    better = true;
+                    continue;
+                }
+                s->order[i] = a;
+                s->order[k] = b;
+            }
+    }
+    return rc;
+}
+
 static int orders(struct search *s, const int *used, int n)
 {
     int rc;
 
-    if (n > PERMUTED_MOST) {
-        rc = order_far(s, used, n);
-        return rc != 0 ? rc : directions(s, n);
-    }
     for (int i = 0; i < n; i++)
         s->order[i] = used[i];
-    do
-        rc = directions(s, n);
-    while (rc == 0 && holmes_order_next(s->order, n));
-    return rc;
+    if (n <= ORDERED_MOST && factorial(n) * placement_work(s) <= s->work_each)
+        return permute(s, n);
+    rc = order_far(s, used, n);
+    return rc != 0 ? rc : exchange(s, n);
 }
 
 /* --- stages of the fabrics ------------------------------------------------------------------- */
@@ -455,8 +500,7 @@ static int allocate_all(struct search *s, int at, int left)
 static int allocations(struct search *s)
 {
     int n = s->w->fabrics->n, rc;
-    int64_t each = (int64_t)s->job.job.pipeline * s->ndivisors *
-                   (n <= PERMUTED_MOST ? factorial(n) : 1) * (1 << TURNED_MOST);
+    int64_t each = placement_work(s) * (n <= PERMUTED_MOST ? factorial(n) : 1) * (1 << TURNED_MOST);
     int64_t most = s->work_each / each;
 
     if (most > ALLOCATIONS_MOST)
@@ -585,6 +629,19 @@ static bool tensor_divides(const struct search *s, int tensor)
            (!g->sequence_parallel || g->sequence % tensor == 0);
 }
 
+static int pools_for(struct search *s, int tensor)
+{
+    holmes_pools_fini(s->pools, s->w->fabrics->n);
+    s->pools = NULL;
+    s->table_data = 0;
+    return holmes_pools_init(s->w, tensor, &s->pools);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
 /* All pairs of tensor and pipeline whose plans use [used_from, used_below) GPUs. */
 static int pass(struct search *s, int64_t used_from, int64_t used_below)
 {
@@ -601,16 +658,43 @@ static int pass(struct search *s, int64_t used_from, int64_t used_below)
     for (int t = low; rc == 0 && t <= high; t++) {
         if (!tensor_divides(s, t))
             continue;
-        holmes_pools_fini(s->pools, s->w->fabrics->n);
-        s->pools = NULL;
-        s->table_data = 0;
-        rc = holmes_pools_init(s->w, t, &s->pools);
+        rc = pools_for(s, t);
         for (int p = req->pipeline > 0 ? req->pipeline : 1; rc == 0 && p <= s->most_stages; p++) {
             rc = pair(s, t, p);
             if (req->pipeline > 0)
                 break;
         }
     }
+    return rc;
+}
+
+/* All orders of the fabrics for the sizes found, where the search could not afford them. */
+static int refine(struct search *s)
+{
+    struct holmes_search_result *out = s->out;
+    struct holmes_cost_job *job = &s->job.job;
+    int n = out->nblocks, rc;
+
+    if (out->crosses || n > ORDERED_MOST || factorial(n) * out->pipeline > WORK_MOST / 2)
+        return 0;
+    rc = pools_for(s, out->tensor);
+    job->tensor = out->tensor;
+    job->pipeline = out->pipeline;
+    job->data = out->data;
+    if (rc == 0)
+        rc = tables_fill(s, out->data);
+    if (rc != 0)
+        return rc;
+    memset(s->allocation, 0, (size_t)s->w->fabrics->n * sizeof(*s->allocation));
+    for (int i = 0; i < n; i++) {
+        s->allocation[out->blocks[i].fabric] = out->blocks[i].stages;
+        s->order[i] = out->blocks[i].fabric;
+    }
+    qsort(s->order, (size_t)n, sizeof(*s->order), ascending);
+    s->only_micro = out->micro_batch;
+    s->work_each = WORK_MOST;
+    rc = permute(s, n);
+    s->only_micro = s->req->micro_batch;
     return rc;
 }
 
@@ -628,6 +712,8 @@ static int sizes(struct search *s)
         rc = pass(s, from, below);
         below = from;
     }
+    if (rc == 0 && s->out->step_s > 0)
+        rc = refine(s);
     if (rc == 0 && s->out->step_s > 0 && below > 0) {
         struct holmes_search_result best = *s->out;
 
@@ -788,7 +874,7 @@ static void search_fini(struct search *s)
 int holmes_search(const struct holmes_world *w, const struct holmes_plan_request *req,
                   struct holmes_search_result *out, char *why, size_t why_len)
 {
-    struct search s = {.w = w, .req = req, .out = out};
+    struct search s = {.w = w, .req = req, .out = out, .only_micro = req->micro_batch};
     int rc;
 
     memset(out, 0, sizeof(*out));
