@@ -35,12 +35,13 @@ static char *reason(const struct idle *s, int group, int idle)
     else if (idle == all - usable / p->tensor * p->tensor)
         rc = asprintf(&text, "%d of its %d GPUs are no tensor group of %d", idle, all, p->tensor);
     else if (!s->fabric_used[fabric])
-        rc =
-            asprintf(&text, "fabric %s has no stage: %d stages of %d tensor groups fill the others",
-                     s->w->fabrics->fabrics[fabric].name, p->pipeline, p->data);
+        rc = asprintf(&text,
+                      "fabric %s has no stage: %d stage%s of %d tensor group%s fill the others",
+                      s->w->fabrics->fabrics[fabric].name, p->pipeline, p->pipeline == 1 ? "" : "s",
+                      p->data, p->data == 1 ? "" : "s");
     else
-        rc = asprintf(&text, "left over: a stage takes %d tensor groups of %d, all in one fabric",
-                      p->data, p->tensor);
+        rc = asprintf(&text, "left over: a stage takes %d tensor group%s of %d, all in one fabric",
+                      p->data, p->data == 1 ? "" : "s", p->tensor);
     return rc < 0 ? NULL : text;
 }
 
