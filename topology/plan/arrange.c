@@ -28,21 +28,6 @@ static void keep(struct holmes_search_run *s, int nblocks, bool crosses, double 
     out->step_s = step_s;
 }
 
-/* No microbatch takes less than all its work on the fastest stage, nor follows the one before it
- * sooner than perfectly divided work allows. */
-static double least_step_s(const struct holmes_search_run *s)
-{
-    const struct holmes_cost_job *job = &s->job.job;
-    double work = holmes_gpt_sequence_flops(job->model) * job->micro_batch, sum = 0, fastest = 0;
-
-    for (int i = 0; i < job->pipeline; i++) {
-        sum += s->stages[i].tflops;
-        fastest = fmax(fastest, s->stages[i].tflops);
-    }
-    return work / (job->tensor * 1e12 * job->efficiency) *
-           (1 / fastest + (job->microbatches - 1) / sum);
-}
-
 /* All microbatch sizes for the stages at hand. */
 int holmes_search_weigh(struct holmes_search_run *s, int nblocks, bool crosses)
 {
@@ -60,7 +45,7 @@ int holmes_search_weigh(struct holmes_search_run *s, int nblocks, bool crosses)
             continue;
         job->micro_batch = (int)micro;
         job->microbatches = (int)(per_replica / micro);
-        if (s->out->step_s > 0 && least_step_s(s) >= s->out->step_s * HOLMES_SEARCH_BETTER)
+        if (s->out->step_s > 0 && holmes_cost_least(job) >= s->out->step_s * HOLMES_SEARCH_BETTER)
             continue;
         rc = holmes_search_layers(job, s->stages, &cost, NULL);
         if (rc == -ENOSPC) {

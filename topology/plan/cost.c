@@ -205,6 +205,26 @@ static double rings_exposed(struct holmes_cost_job *job)
     return scatter + gather;
 }
 
+double holmes_cost_least(struct holmes_cost_job *job)
+{
+    double work = holmes_gpt_sequence_flops(job->model) * job->micro_batch;
+    double speed = 0, fastest = 0, messages = 0, pair = 0, need = 0, compute;
+    int p = job->pipeline;
+
+    edges_step(job, &need);
+    for (int i = 0; i < p; i++) {
+        double before = i > 0 ? job->edges[i - 1].message_s : 0;
+        double after = i < p - 1 ? job->edges[i].message_s : 0;
+
+        speed += job->stages[i].tflops;
+        fastest = fmax(fastest, job->stages[i].tflops);
+        messages += after;
+        pair = fmax(pair, before + after);
+    }
+    compute = work / (job->tensor * 1e12 * job->efficiency);
+    return compute / fastest + 2 * messages + (job->microbatches - 1) * fmax(compute / speed, pair);
+}
+
 void holmes_cost_step(struct holmes_cost_job *job, struct holmes_plan_cost *out, int64_t *window)
 {
     const struct holmes_gpt *g = job->model;

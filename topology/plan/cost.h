@@ -90,6 +90,11 @@ double holmes_cost_head_s(const struct holmes_cost_job *job, const struct holmes
  * optimizer, and the activations of min(microbatches, pipeline - i) microbatches. */
 double holmes_cost_memory(const struct holmes_cost_job *job, int stage, int layers);
 
+/* Less than any division of the layers can reach: no microbatch takes less than all its work on the
+ * fastest stage, nor follows the one before it sooner than perfectly divided work, or the messages
+ * on both sides of a stage, allow. Sets the messages of the edges. */
+double holmes_cost_least(struct holmes_cost_job *job);
+
 /* Fills what is marked "out", and *out. `window` (may be NULL): bytes that the crossing flows need
  * under way; 0 where none cross. */
 void holmes_cost_step(struct holmes_cost_job *job, struct holmes_plan_cost *out, int64_t *window);

@@ -243,3 +243,61 @@ Test(oracle, no_placement_that_memory_admits_is_faster)
         compare(memory_gib, 60, &planned, &refused);
     cr_assert(planned > 100 && refused > 20, "%d planned, %d refused", planned, refused);
 }
+
+/* A fabric for each node, links as they come. */
+static void random_fabrics(struct world_of *w, unsigned *state, int n)
+{
+    static const char *const names[] = {"A", "B", "C", "D", "E", "F"};
+
+    world_init(w);
+    for (int i = 0; i < n; i++) {
+        char name[8];
+
+        snprintf(name, sizeof(name), "n%d", i);
+        world_fabric(w, names[i], true, 100);
+        world_group(w, name,
+                    world_type(w, "kind", 2, 100 + 100 * (double)(next(state) % 3), 80,
+                               5 * (double)(1 + next(state) % 4)),
+                    i);
+        for (int k = 0; k < i; k++)
+            world_link(w, names[k], names[i], 1 + 4 * (double)(next(state) % 5),
+                       (double)(1 + next(state) % 20));
+    }
+}
+
+Test(oracle, no_order_of_many_fabrics_is_faster)
+{
+    unsigned state = 9;
+
+    for (int round = 0; round < 60; round++) {
+        int n = 5 + round % 2, order[6] = {0, 1, 2, 3, 4, 5};
+        struct holmes_plan_request r = request_of("gpt2-124m", 24);
+        struct holmes_text_list notes = {0};
+        struct holmes_world world;
+        struct holmes_plan *p;
+        struct world_of w;
+        struct oracle o;
+        char why[512];
+
+        random_fabrics(&w, &state, n);
+        r.tensor = 2;
+        r.pipeline = n;
+        r.model.tied = next(&state) % 2;
+        p = plan_of(&w, &r);
+        cr_assert_eq(holmes_world_init(&world, &w.c, &w.f, &notes, why, sizeof(why)), 0);
+        o = (struct oracle){&world, &r, INFINITY, 0};
+        do {
+            struct holmes_place_node nodes[6];
+
+            for (int i = 0; i < n; i++)
+                nodes[i] = (struct holmes_place_node){order[i], 0, 1};
+            weigh(&o, nodes, 2, n, 1);
+        } while (holmes_order_next(order, n));
+        cr_assert_float_eq(p->cost.step_s / o.best, 1, 1e-6, "round %d: plan %g, best %g", round,
+                           p->cost.step_s, o.best);
+        holmes_world_fini(&world);
+        holmes_text_fini(&notes);
+        holmes_plan_destroy(p);
+        world_fini(&w);
+    }
+}
