@@ -148,8 +148,10 @@ int holmes_emit_args(const struct holmes_plan_doc *doc, const struct holmes_emit
               "--recompute-num-layers 1\n",
               out);
     if (m->distributed_optimizer)
-        fprintf(out, "    --use-distributed-optimizer%s\n",
-                doc->request.no_overlap ? "" : " --overlap-grad-reduce --overlap-param-gather");
+        fputs("    --use-distributed-optimizer\n", out);
+    if (!doc->request.no_overlap)
+        fprintf(out, "    --overlap-grad-reduce%s\n",
+                m->distributed_optimizer ? " --overlap-param-gather" : "");
     fputs(")\n", out);
     return rc;
 }
