@@ -283,6 +283,40 @@ static int link_check(struct fabric_grouping *g, const struct holmes_fabrics *f,
     return 0;
 }
 
+static int by_ends(const void *a, const void *b)
+{
+    const char *const *x = a, *const *y = b;
+    int order = strcmp(x[0], y[0]);
+
+    return order != 0 ? order : strcmp(x[1], y[1]);
+}
+
+/* Two links between the same fabrics, or two for all: which of them holds is not told. */
+static int links_twice_check(struct fabric_grouping *g)
+{
+    const char *(*ends)[2] = malloc(((size_t)g->c->nlinks + 1) * sizeof *ends);
+    int rc = 0;
+
+    if (!ends)
+        return -ENOMEM;
+    for (int i = 0; i < g->c->nlinks; i++) {
+        const struct holmes_cluster_link *l = &g->c->links[i];
+        bool turned = l->from && strcmp(l->from, l->to) > 0;
+
+        ends[i][0] = !l->from ? "" : turned ? l->to : l->from;
+        ends[i][1] = !l->from ? "" : turned ? l->from : l->to;
+    }
+    qsort(ends, (size_t)g->c->nlinks, sizeof *ends, by_ends);
+    for (int i = 1; i < g->c->nlinks && rc == 0; i++)
+        if (by_ends(ends[i - 1], ends[i]) == 0)
+            rc = *ends[i][0]
+                     ? fabric_fail(g, "two links between \"%s\" and \"%s\"", ends[i][0], ends[i][1])
+                     : fabric_fail(g, "two links without \"between\": one holds for all "
+                                      "pairs that have none of their own");
+    free(ends);
+    return rc;
+}
+
 static int links_check(struct fabric_grouping *g, const struct holmes_fabrics *f)
 {
     const char **names = malloc(((size_t)f->n + 1) * sizeof *names);
@@ -296,7 +330,7 @@ static int links_check(struct fabric_grouping *g, const struct holmes_fabrics *f
     for (int i = 0; i < g->c->nlinks && rc == 0; i++)
         rc = link_check(g, f, names, &g->c->links[i]);
     free(names);
-    return rc;
+    return rc == 0 ? links_twice_check(g) : rc;
 }
 
 int fabric_build(struct fabric_grouping *g, struct holmes_fabrics **out)

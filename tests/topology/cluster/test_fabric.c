@@ -384,6 +384,12 @@ Test(fabric, links_name_fabrics_that_exist)
            "nodes: [{hosts: a, type: ib1}, {hosts: b, type: ib2}]\nlinks: [{between: "
            "[A, east], rtt-ms: 20}]\n",
            NULL, "link between A and east: there is no fabric \"east\"; there are: A, B"},
+          {"twice",
+           "nodes: [{hosts: a, type: ib1}, {hosts: b, type: ib2}]\nlinks: [{between: [A, B]}, "
+           "{between: [B, A]}]\n",
+           NULL, "two links between \"A\" and \"B\""},
+          {"two for all", "nodes: [{hosts: a, type: ib1}]\nlinks: [{gbps: 3}, {gbps: 4}]\n", NULL,
+           "two links without \"between\""},
           {"to itself", "nodes: [{hosts: a, type: ib1}]\nlinks: [{between: [A, A]}]\n", NULL,
            "a link between \"A\" and itself"});
 }
