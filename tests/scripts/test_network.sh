@@ -72,7 +72,7 @@ EOF
     kill "-$1" $pid
     wait $pid 2>/dev/null
     deadline=$(($(date +%s) + 5))
-    while grep -qs 'sleep.61.0625' /proc/[0-9]*/cmdline; do
+    while grep -qs '61[.]0625' /proc/[0-9]*/cmdline; do
         [ "$(date +%s)" -lt $deadline ] || { echo "the child lives on"; return 1; }
     done
     [ "$(ip netns list 2>/dev/null)" = "$before" ]

@@ -1,4 +1,5 @@
-/* The conversation with agents that are shell scripts: good ones, and every kind of bad one. */
+/* The conversation with agents that are shell scripts: good ones, and every kind of bad one. (All
+ * have one time-out: Criterion leaks where tests that run side by side have several.) */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <signal.h>
@@ -60,7 +61,7 @@ static const struct holmes_check_result *pair(const struct world *w, int a, int 
     return NULL;
 }
 
-Test(check_session, every_pair_is_measured_both_ways, .timeout = 60)
+Test(check_session, every_pair_is_measured_both_ways, .timeout = 120)
 {
     struct world w;
 
@@ -127,7 +128,7 @@ Test(check_session, bad_agents_are_told_apart_and_hold_up_nobody, .timeout = 120
     }
 }
 
-Test(check_session, a_login_shell_may_talk_first, .timeout = 60)
+Test(check_session, a_login_shell_may_talk_first, .timeout = 120)
 {
     struct world w;
 
@@ -137,7 +138,7 @@ Test(check_session, a_login_shell_may_talk_first, .timeout = 60)
     close_world(&w);
 }
 
-Test(check_session, a_pair_that_fails_says_whose_reason, .timeout = 60)
+Test(check_session, a_pair_that_fails_says_whose_reason, .timeout = 120)
 {
     struct world w;
 
@@ -156,7 +157,7 @@ Test(check_session, a_pair_that_fails_says_whose_reason, .timeout = 60)
 }
 
 /* One that fails with everybody costs three tries, not one for each. */
-Test(check_session, a_node_that_reaches_nobody_is_given_up, .timeout = 60)
+Test(check_session, a_node_that_reaches_nobody_is_given_up, .timeout = 120)
 {
     struct world w;
     int broken = 0, skipped = 0;
@@ -181,7 +182,7 @@ Test(check_session, a_node_that_reaches_nobody_is_given_up, .timeout = 60)
     close_world(&w);
 }
 
-Test(check_session, again_keeps_the_better_figure, .timeout = 60)
+Test(check_session, again_keeps_the_better_figure, .timeout = 120)
 {
     struct world w;
     int first = 0;
@@ -207,7 +208,7 @@ Test(check_session, again_keeps_the_better_figure, .timeout = 60)
 }
 
 /* Agents that take their time: what does not fit into the limit is left, and the limit holds. */
-Test(check_session, time_limit_ends_it, .timeout = 60)
+Test(check_session, time_limit_ends_it, .timeout = 120)
 {
     struct world w;
     int waiting = 0, measured = 0;
@@ -235,7 +236,7 @@ Test(check_session, time_limit_ends_it, .timeout = 60)
     close_world(&w);
 }
 
-Test(check_session, a_signal_ends_it, .timeout = 60)
+Test(check_session, a_signal_ends_it, .timeout = 120)
 {
     struct world w;
     char boss[32];
