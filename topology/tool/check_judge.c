@@ -293,7 +293,6 @@ static void judge_pair(struct judge *j, int i)
 
     switch (p->state) {
     case HOLMES_CHECK_SKIPPED: /* told with its node */
-        break;
     case HOLMES_CHECK_WAITING: /* told once for all */
         break;
     case HOLMES_CHECK_BROKEN:
