@@ -67,7 +67,9 @@ static int hosts_add(struct reader *r, const struct item *item, int slots)
     if (rc == -EEXIST) {
         holmes_hostlist_name(&item->hosts, twice, name, sizeof name);
         holmes_hostindex_find(r->seen, name, &line, &host);
-        return conf_lines_fail(&r->lines, "host %s comes twice, first in line %d", name, line);
+        return conf_lines_fail(&r->lines,
+                               "host %s comes twice, first in line %d: write it once, with slots=N",
+                               name, line);
     }
     if (rc != 0)
         return rc;
