@@ -180,6 +180,13 @@ static void note_sizes(struct holmes_text_list *notes, const struct holmes_plan 
                         "tensor %d, pipeline %d, data %d, microbatch %d: the least step time of %d "
                         "placements compared",
                         p->tensor, p->pipeline, p->data, p->micro_batch, r->considered);
+    if (req->data == 0 && r->room > p->data)
+        holmes_text_add(
+            notes,
+            "data %lld would fit, but the batch of %lld sequences does not divide by it: "
+            "%lld GPUs more are idle",
+            (long long)r->room, (long long)req->global_batch,
+            (long long)(r->room - p->data) * p->tensor * p->pipeline);
     if (r->faster_s > 0)
         holmes_text_add(notes,
                         "%lld GPUs alone would take %.3g s in place of %.3g: the wires cost more "

@@ -140,6 +140,22 @@ static int64_t data_for(const struct holmes_search_run *s, int pipeline, bool cr
     return 0;
 }
 
+/* The largest that fits, whatever the batch. More of it fits fewer stages. */
+static int64_t data_room(const struct holmes_search_run *s, int pipeline)
+{
+    int64_t low = 0, high = s->w->gpus;
+
+    while (low < high) {
+        int64_t middle = (low + high + 1) / 2;
+
+        if (capacity_of(s, middle) >= pipeline)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
 static int tables_fill(struct holmes_search_run *s, int data)
 {
     if (s->table_data == data)
@@ -261,15 +277,17 @@ static int refine(struct holmes_search_run *s)
     struct holmes_cost_job *job = &s->job.job;
     int n = out->nblocks, rc;
 
+    rc = pools_for(s, out->tensor);
+    if (rc != 0)
+        return rc;
+    out->room = data_room(s, out->pipeline);
     if (out->crosses || n > HOLMES_SEARCH_ORDERED_MOST ||
         holmes_search_factorial(n) * out->pipeline > WORK_MOST / 2)
         return 0;
-    rc = pools_for(s, out->tensor);
     job->tensor = out->tensor;
     job->pipeline = out->pipeline;
     job->data = out->data;
-    if (rc == 0)
-        rc = tables_fill(s, out->data);
+    rc = tables_fill(s, out->data);
     if (rc != 0)
         return rc;
     memset(s->allocation, 0, (size_t)s->w->fabrics->n * sizeof(*s->allocation));
@@ -323,7 +341,7 @@ static int divisors_fill(struct holmes_search_run *s)
 
     for (int64_t i = 1; i * i <= batch; i++)
         n += batch % i == 0 ? 2 : 0;
-    s->divisors = malloc((size_t)n * sizeof(*s->divisors));
+    s->divisors = malloc(((size_t)n + 1) * sizeof(*s->divisors));
     if (!s->divisors)
         return -ENOMEM;
     for (int64_t i = 1; i * i <= batch; i++)

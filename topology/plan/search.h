@@ -48,6 +48,7 @@ struct holmes_search_result {
     int considered;  /* placements whose cost was compared */
     double faster_s; /* step of a plan that uses too few GPUs to be taken; 0: none is faster */
     int64_t faster_gpus;
+    int64_t room; /* data size that would fit, did the batch divide by it */
 };
 
 /* 0; -EINVAL when nothing fits, with a sentence in `why`; -ENOMEM. The caller frees blocks. */

@@ -487,3 +487,27 @@ Test(plan, takes_less_than_a_second_for_ten_thousand_nodes)
     holmes_plan_destroy(p);
     world_fini(&w);
 }
+
+Test(plan, says_when_the_batch_leaves_gpus_idle)
+{
+    struct world_of w;
+    struct holmes_plan_request r = request_of("gpt-3.6b", 64);
+    struct holmes_plan *p;
+
+    world_init(&w);
+    world_fabric(&w, "A", true, 200);
+    world_group(&w, "n[1-6]", world_type(&w, "a100", 8, 312, 80, 25), 0);
+    r.tensor = 8;
+    r.pipeline = 2;
+    p = plan_of(&w, &r);
+    cr_expect_eq(p->data, 2);
+    cr_expect(
+        has_note(p, "data 3 would fit, but the batch of 64 sequences does not divide by it: 16"));
+    holmes_plan_destroy(p);
+    r.global_batch = 60;
+    p = plan_of(&w, &r);
+    cr_expect_eq(p->data, 3);
+    cr_expect_not(has_note(p, "would fit"));
+    holmes_plan_destroy(p);
+    world_fini(&w);
+}
