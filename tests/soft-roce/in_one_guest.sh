@@ -15,6 +15,14 @@ pingpong() {
             >>"$share/pingpong" 2>&1 && wait $server
 }
 
+# holmes-topo check between the two ports, as if they were two hosts.
+preflight() {
+    roce_cable || return
+    timeout -k 5 200 "$build/topology/holmes-topo" check --hosts v0,v1 \
+        --launcher 'env NCCL_IB_HCA==rxe_{host}' >"$share/good_cable/preflight.log" 2>&1 &&
+        grep -q '^verbs .* v0 - v1 .*: probe passed' "$share/good_cable/preflight.log"
+}
+
 change_cable() { # change_cable NAME NETEM...
     cable=$1
     shift
@@ -43,3 +51,9 @@ while read -r name program netem; do
     TEST_RECORDS=$share/$name timeout -k 5 600 "$top/tools/test-record" "$build/tests/$program" \
         </dev/null >"$share/$name/$(basename "$program").log" 2>&1 || :
 done <"$share/plan"
+if [ -e "$share/preflight" ]; then
+    not=''
+    mkdir -p "$share/good_cable"
+    preflight || not='not '
+    echo "${not}ok - holmes-topo check proves RDMA between two ports" >"$share/good_cable/preflight.tap"
+fi
