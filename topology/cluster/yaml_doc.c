@@ -14,6 +14,7 @@
 
 #define PATH_MAX_LEN 512
 #define WORDS_MAX    32
+#define DEPTH_MAX    64 /* lists and groups in one another; libyaml's time grows with its square */
 
 struct holmes_yaml_doc {
     const char *name;
@@ -57,13 +58,47 @@ static int fail_yaml(const yaml_parser_t *parser, const char *name, char *why, s
     return -EINVAL;
 }
 
+/* Events come as the text is read, so that this stops where the nesting is too deep. Whatever else
+ * is wrong is left to the loading. */
+static int depth_check(const char *name, const void *data, size_t len, char *why, size_t why_len)
+{
+    yaml_parser_t parser;
+    int depth = 0, rc = 0;
+    bool more = true;
+
+    if (!yaml_parser_initialize(&parser))
+        return -ENOMEM;
+    yaml_parser_set_input_string(&parser, data, len);
+    while (rc == 0 && more) {
+        yaml_event_t e;
+
+        if (!yaml_parser_parse(&parser, &e))
+            break;
+        depth += e.type == YAML_SEQUENCE_START_EVENT || e.type == YAML_MAPPING_START_EVENT;
+        depth -= e.type == YAML_SEQUENCE_END_EVENT || e.type == YAML_MAPPING_END_EVENT;
+        more = e.type != YAML_STREAM_END_EVENT;
+        if (depth > DEPTH_MAX) {
+            snprintf(why, why_len, "%s:%zu: lists and groups are more than %d deep in one another",
+                     name, e.start_mark.line + 1, DEPTH_MAX);
+            rc = -EINVAL;
+        }
+        yaml_event_delete(&e);
+    }
+    yaml_parser_delete(&parser);
+    return rc;
+}
+
 int holmes_yaml_doc_parse(const char *name, const void *data, size_t len,
                           struct holmes_yaml_doc **out, char *why, size_t why_len)
 {
+    int rc = depth_check(name, data, len, why, why_len);
+
+    if (rc != 0)
+        return rc;
+
     struct holmes_yaml_doc *doc = calloc(1, sizeof *doc);
     yaml_document_t second;
     yaml_parser_t parser;
-    int rc = 0;
 
     if (!doc)
         return -ENOMEM;

@@ -293,6 +293,25 @@ Test(cluster_file, errors_name_line_and_field)
     }
 }
 
+/* libyaml's time grows with the square of the depth: a minute for these. */
+Test(cluster_file, deep_nesting_is_refused_before_it_takes_time)
+{
+    enum { LEN = 200000 };
+    static const char *const openings[] = {"[", "{a: ", "- "};
+
+    for (size_t i = 0; i < sizeof openings / sizeof openings[0]; i++) {
+        size_t len = strlen(openings[i]);
+        char *text = malloc(LEN), why[512] = "";
+        struct holmes_cluster *c = NULL;
+
+        for (size_t at = 0; at < LEN; at++)
+            text[at] = openings[i][at % len];
+        cr_expect_eq(holmes_cluster_parse("c.yaml", text, LEN, &c, why, sizeof why), -EINVAL);
+        cr_expect_str_eq(why, "c.yaml:1: lists and groups are more than 64 deep in one another");
+        free(text);
+    }
+}
+
 Test(cluster_file, a_file_that_is_not_there_is_named)
 {
     struct holmes_cluster *c;
