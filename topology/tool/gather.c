@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cluster/check_probes.h"
 #include "cluster/text.h"
 #include "table.h"
 #include "tool/fanout.h"
@@ -24,6 +25,7 @@ enum {
     KEY_TIME_LIMIT,
     KEY_FABRIC,
     KEY_TOPOLOGY,
+    KEY_PROBES,
     KEY_RDMA_KIND,
     KEY_NAME,
     KEY_JSON,
@@ -32,7 +34,7 @@ enum {
 
 struct run {
     struct gather_options o;
-    const char *output;
+    const char *output, *probes;
     bool json;
 };
 
@@ -59,6 +61,10 @@ static const struct argp_option argp_options[] = {
      0},
     {"topology", KEY_TOPOLOGY, "FILE", 0,
      "Slurm's topology.conf: hosts below one top switch are one fabric", 0},
+    {"probes", KEY_PROBES, "FILE", 0,
+     "what `holmes-topo check --json` found: which pairs RDMA joins, and where it was tried in "
+     "vain",
+     0},
     {"rdma-kind", KEY_RDMA_KIND, "KIND", 0,
      "infiniband or roce: what RDMA NICs are where the source has no word of it, as NCCL's XML has "
      "none (default: they are left out, with a note)",
@@ -83,7 +89,9 @@ static const char argp_doc[] =
     "reason.\n"
     "\n"
     "Whether two nodes reach each other over RDMA cannot be seen from either of them: where subnet "
-    "prefixes do not tell, give ids with --fabric or --topology.\n"
+    "prefixes do not tell, give ids with --fabric or --topology, or let `check` try it and hand "
+    "that on "
+    "with --probes.\n"
     "\n"
     "Examples:\n"
     "  holmes-topo gather --hosts 'a[01-16],b[01-16]' -o cluster.yaml\n"
@@ -146,6 +154,9 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_TOPOLOGY:
         o->topology = arg;
+        return 0;
+    case KEY_PROBES:
+        r->probes = arg;
         return 0;
     case KEY_RDMA_KIND:
         o->rdma_kind = strcmp(arg, "infiniband") == 0 ? HOLMES_LINK_INFINIBAND
@@ -274,6 +285,15 @@ static int write_file(const struct run *r, const struct holmes_cluster *c, char 
     return topo_output_close(&out, rc, why, why_len);
 }
 
+static int probes_add(const struct run *r, struct holmes_cluster *c, char *why, size_t why_len)
+{
+    int added, rc = holmes_check_probes_read(r->probes, c, &added, why, why_len);
+
+    if (rc == 0 && !r->o.quiet)
+        fprintf(stderr, "%d probe%s of %s\n", added, added == 1 ? "" : "s", r->probes);
+    return rc;
+}
+
 static int gather(const struct run *r, struct holmes_cluster **out,
                   struct holmes_merge_report *report, char *why, size_t why_len)
 {
@@ -295,6 +315,8 @@ static int gather(const struct run *r, struct holmes_cluster **out,
     }
     if (rc == 0)
         rc = holmes_merge_finish(m, r->o.name, out, report);
+    if (rc == 0 && r->probes)
+        rc = probes_add(r, *out, why, why_len);
     holmes_merge_destroy(m);
     gather_ids_destroy(ids);
     holmes_hostlist_fini(&hosts.list);
@@ -311,6 +333,8 @@ static int run(struct run *r)
 
     if (rc != 0) {
         fprintf(stderr, "holmes-topo gather: %s\n", why);
+        holmes_merge_report_fini(&report);
+        holmes_cluster_destroy(c);
         return rc == -ENOMEM || rc == -EINTR || rc == -EIO ? TOPO_FAILED : TOPO_USAGE;
     }
     rc = write_file(r, c, why, sizeof why);

@@ -170,6 +170,24 @@ Test(gather, a_switch_tree_tells_fabrics)
     expect("--from . --topology topology.conf", 2, NULL, "topology.conf:1: switch \"east\" needs");
 }
 
+Test(gather, what_check_found_settles_fabrics)
+{
+    run_command(
+        "printf '{\"version\": 1, \"pairs\": [{\"a\": \"b1\", \"b\": \"b2\", \"state\": "
+        "\"ok\", \"wire\": \"verbs\", \"reason\": \"RoCE: probe passed\"}]}' > %s/check.out",
+        answers.dir);
+    expect("--from . --probes check.out", 0, "probes:\n- {from: b1, to: b2, reaches: true}\n",
+           "fabric B: RoCE; joined by probes");
+    run_command("printf '{\"version\": 1, \"pairs\": [{\"a\": \"b1\", \"b\": \"b2\", \"state\": "
+                "\"ok\", \"wire\": \"tcp\", \"reason\": \"no RDMA path (RoCE)\"}]}' > %s/check.out",
+                answers.dir);
+    expect("--from . --probes check.out", 0, "- {from: b1, to: b2, reaches: false}\n",
+           "b[1-2] were split into 2 parts");
+    run_command("echo '{\"version\": 2}' > %s/check.out", answers.dir);
+    expect("--from . --probes check.out", 2, NULL,
+           "check.out: not what `holmes-topo check --json`");
+}
+
 Test(gather, what_is_written_is_whole_or_not_there)
 {
     expect("--from . -o cluster.yaml --name 'my cluster'", 0, "", NULL);
