@@ -12,7 +12,8 @@
 #include "cluster/prefix.h"
 #include "cluster/text.h"
 
-#define GPUS_MAX 1024 /* of a node */
+#define GPUS_MAX     1024 /* of a node */
+#define NUMBER_LEAST 1e-6 /* of Gb/s, TFLOPS, GiB and ms: times stay finite */
 
 struct reader {
     const struct holmes_yaml_doc *doc;
@@ -31,23 +32,25 @@ static char *take(char **text)
     return t;
 }
 
-static int number(const struct reader *r, const char *text, double low, double high, double *out,
-                  const char *path_fmt, ...) __attribute__((format(printf, 6, 7)));
+static int number(const struct reader *r, const char *text, double high, double *out,
+                  const char *path_fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* Reads an optional number; absent, *out stays. */
-static int number(const struct reader *r, const char *text, double low, double high, double *out,
+/* Reads an optional number; absent, *out stays. Zero is how a cluster keeps what is unknown, so
+ * that it is not taken for a measurement. */
+static int number(const struct reader *r, const char *text, double high, double *out,
                   const char *path_fmt, ...)
 {
     char path[256];
     va_list ap;
 
-    if (!text || holmes_text_number(text, low, high, out) == 0)
+    if (!text || holmes_text_number(text, NUMBER_LEAST, high, out) == 0)
         return 0;
     va_start(ap, path_fmt);
     vsnprintf(path, sizeof path, path_fmt, ap);
     va_end(ap);
     return holmes_yaml_doc_fail(r->doc, path, r->why, r->why_len,
-                                "\"%.40s\" is no number from %g to %g", text, low, high);
+                                "\"%.40s\" is no number from %g to %g; leave out what is unknown",
+                                text, NUMBER_LEAST, high);
 }
 
 static int whole(const struct reader *r, const char *text, int low, int high, int *out,
@@ -101,7 +104,7 @@ static int nic_read(const struct reader *r, int t, int k, struct file_nic *f,
                 : f->kind == FILE_ROCE     ? HOLMES_LINK_ETHERNET
                                            : HOLMES_LINK_UNKNOWN;
     nic->numa = -1;
-    rc = number(r, f->gbps, 0, 1e6, &nic->gbps, "node-types[%d].nics[%d].gbps", t, k);
+    rc = number(r, f->gbps, 1e6, &nic->gbps, "node-types[%d].nics[%d].gbps", t, k);
     if (rc == 0)
         rc = whole(r, f->numa, 0, 4095, &nic->numa, "node-types[%d].nics[%d].numa", t, k);
     if (rc != 0)
@@ -171,11 +174,11 @@ static int type_read(const struct reader *r, int t, struct file_type *f,
     int rc = whole(r, f->gpus, 0, GPUS_MAX, &type->gpus, "node-types[%d].gpus", t);
 
     if (rc == 0)
-        rc = number(r, f->tflops, 0, 1e9, &type->tflops, "node-types[%d].tflops", t);
+        rc = number(r, f->tflops, 1e9, &type->tflops, "node-types[%d].tflops", t);
     if (rc == 0)
-        rc = number(r, f->memory_gib, 0, 1e6, &type->memory_gib, "node-types[%d].memory-gib", t);
+        rc = number(r, f->memory_gib, 1e6, &type->memory_gib, "node-types[%d].memory-gib", t);
     if (rc == 0)
-        rc = number(r, f->intra_gbps, 0, 1e6, &type->intra_gbps, "node-types[%d].intra-gbps", t);
+        rc = number(r, f->intra_gbps, 1e6, &type->intra_gbps, "node-types[%d].intra-gbps", t);
     if (rc == 0)
         rc = nics_read(r, t, f, type);
     return rc;
@@ -354,11 +357,11 @@ static int links_read(const struct reader *r)
             link->from = take(&f->between[0]);
             link->to = take(&f->between[1]);
         }
-        rc = number(r, f->gbps, 0, 1e9, &link->gbps, "links[%d].gbps", i);
+        rc = number(r, f->gbps, 1e9, &link->gbps, "links[%d].gbps", i);
         if (rc == 0)
-            rc = number(r, f->node_gbps, 0, 1e6, &link->node_gbps, "links[%d].node-gbps", i);
+            rc = number(r, f->node_gbps, 1e6, &link->node_gbps, "links[%d].node-gbps", i);
         if (rc == 0)
-            rc = number(r, f->rtt_ms, 0, 1e6, &link->rtt_ms, "links[%d].rtt-ms", i);
+            rc = number(r, f->rtt_ms, 1e6, &link->rtt_ms, "links[%d].rtt-ms", i);
     }
     return rc;
 }
