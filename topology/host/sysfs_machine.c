@@ -14,6 +14,7 @@
 #include "tree.h"
 
 #define NODES      "devices/system/node"
+#define CPUS       "devices/system/cpu"
 #define ADDRS_FILE "ip-addr.json"
 
 struct processor {
@@ -132,19 +133,29 @@ static int read_nodes(const struct tree *t, struct holmes_host *h, const struct 
     return rc;
 }
 
+static int is_cpu(const struct dirent *e)
+{
+    return strncmp(e->d_name, "cpu", 3) == 0 && e->d_name[3] >= '0' && e->d_name[3] <= '9';
+}
+
 /* Hardware threads that share a core list each other; the first of each list stands for it. */
 static int count_cores(const struct tree *t)
 {
-    char path[128], text[128];
-    int cores = 0;
+    char path[PATH_MAX], text[128];
+    struct dirent **names;
+    int n, cores = 0;
 
-    for (int i = 0; i < 65536 && t->sys[0]; i++) {
-        snprintf(path, sizeof path, "devices/system/cpu/cpu%d", i);
-        if (!sysfs_exists(t->sys, path))
-            break;
-        snprintf(path, sizeof path, "devices/system/cpu/cpu%d/topology/thread_siblings_list", i);
-        cores += sysfs_read(t->sys, path, text, sizeof text) == 0 && atoi(text) == i;
+    if (!t->sys[0] || (size_t)snprintf(path, sizeof path, "%s/" CPUS, t->sys) >= sizeof path)
+        return 0;
+    n = scandir(path, &names, is_cpu, NULL);
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, CPUS "/%s/topology/thread_siblings_list", names[i]->d_name);
+        cores += sysfs_read(t->sys, path, text, sizeof text) == 0 &&
+                 atoi(text) == atoi(names[i]->d_name + 3);
+        free(names[i]);
     }
+    if (n >= 0)
+        free(names);
     return cores;
 }
 

@@ -27,6 +27,7 @@ import sys
 out = ""
 addresses = {}
 ndev_of = {}
+cpumap = {}
 
 
 def write(path, text):
@@ -43,7 +44,21 @@ def link(path, target):
     os.symlink(os.path.relpath(os.path.join(out, target), os.path.dirname(full)), full)
 
 
-def function(parent, address, o, ids, pci_class):
+def config_space(ids, pci_class, address, below):
+    """Its first 64 bytes, which have the buses of a bridge."""
+    vendor, device = ids.split(":")
+    number = int(pci_class, 16)
+    config = bytearray(64)
+    config[0:4] = int(vendor, 16).to_bytes(2, "little") + int(device, 16).to_bytes(2, "little")
+    config[9:12] = number.to_bytes(3, "little")
+    if below:
+        config[14] = 1
+        config[24:27] = [int(address[5:7], 16), below[0], below[1]]
+    return bytes(config)
+
+
+def function(parent, address, o, ids, pci_class, below=None):
+    """A PCI function; `below`: the first and last bus below a bridge."""
     where = f"{parent}/{address}"
     vendor, device = ids.split(":")
     write(f"{where}/class", pci_class)
@@ -52,6 +67,9 @@ def function(parent, address, o, ids, pci_class):
     write(f"{where}/numa_node", o["numa"])
     write(f"{where}/max_link_speed", o.get("link", "16.0 GT/s PCIe"))
     write(f"{where}/max_link_width", "16")
+    write(f"{where}/local_cpus", cpumap[o["numa"]])
+    with open(os.path.join(out, where, "config"), "wb") as f:
+        f.write(config_space(ids, pci_class, address, below))
     link(f"sys/bus/pci/devices/{address}", where)
     return where
 
@@ -75,10 +93,12 @@ def gpu(parent, address, o):
 
 def unit(bus, o):
     b = int(bus, 16)
-    port = function(f"sys/devices/pci0000:{b:02x}", f"0000:{b:02x}:01.0", o, "8086:352a", "0x060400")
-    up = function(port, f"0000:{b + 1:02x}:00.0", o, "1000:c030", "0x060400")
+    port = function(f"sys/devices/pci0000:{b:02x}", f"0000:{b:02x}:01.0", o, "8086:352a",
+                    "0x060400", (b + 1, b + 4))
+    up = function(port, f"0000:{b + 1:02x}:00.0", o, "1000:c030", "0x060400", (b + 2, b + 4))
     for slot, what in enumerate(["gpu", "nic"]):
-        down = function(up, f"0000:{b + 2:02x}:{slot:02x}.0", o, "1000:c030", "0x060400")
+        down = function(up, f"0000:{b + 2:02x}:{slot:02x}.0", o, "1000:c030", "0x060400",
+                        (b + 3 + slot, b + 3 + slot))
         address = f"0000:{b + 3 + slot:02x}:00.0"
         if what == "gpu":
             gpu(down, address, o)
@@ -88,7 +108,8 @@ def unit(bus, o):
 
 def card(bus, o):
     b = int(bus, 16)
-    port = function(f"sys/devices/pci0000:{b:02x}", f"0000:{b:02x}:01.0", o, "8086:352b", "0x060400")
+    port = function(f"sys/devices/pci0000:{b:02x}", f"0000:{b:02x}:01.0", o, "8086:352b",
+                    "0x060400", (b + 1, b + 1))
     where = function(port, f"0000:{b + 1:02x}:00.0", o, o["nic"], o.get("class", "0x020000"))
     devices_of(where, o)
 
@@ -142,6 +163,7 @@ def port(device, o, lists):
 
 
 def numa(node, o):
+    cpumap[node] = o["cpumap"]
     kib = int(float(o["memory_gib"]) * (1 << 20))
     write(f"sys/devices/system/node/node{node}/cpumap", o["cpumap"])
     write(f"sys/devices/system/node/node{node}/meminfo", f"Node {node} MemTotal:  {kib} kB")
