@@ -59,13 +59,13 @@ static int types_init(struct holmes_world *w, bool crossing, struct holmes_text_
                 untold = t;
             if (t->gpus > 1 && t->intra_gbps <= 0)
                 holmes_text_add(notes,
-                                "node type %s: intra_gbps is not told; its GPUs are taken to reach "
+                                "node type %s: intra-gbps is not told; its GPUs are taken to reach "
                                 "each other at %.0f Gb/s",
                                 t->name, HOLMES_WORLD_INTRA_GBPS);
             if (t->memory_gib <= 0)
                 holmes_text_add(
                     notes,
-                    "node type %s: memory_gib is not told; whether the model fits is not checked",
+                    "node type %s: memory-gib is not told; whether the model fits is not checked",
                     t->name);
             if (crossing && out->ethernet_gbps <= 0)
                 holmes_text_add(
@@ -110,20 +110,63 @@ static void fabrics_init(struct holmes_world *w, struct holmes_text_list *notes)
     }
 }
 
-/* How well a link's names match two fabrics: 3 both, 2 one and "any", 1 any and any; 0 not. */
-static int link_match(const struct holmes_cluster_link *l, const char *a, const char *b)
+static int fabric_named(const struct holmes_fabrics *f, const char *name)
 {
-    bool any_from = !l->from, any_to = !l->to;
-    bool straight = (any_from || strcmp(l->from, a) == 0) && (any_to || strcmp(l->to, b) == 0);
-    bool turned = (any_from || strcmp(l->from, b) == 0) && (any_to || strcmp(l->to, a) == 0);
+    for (int i = 0; i < f->n; i++)
+        if (strcmp(f->fabrics[i].name, name) == 0)
+            return i;
+    return -1;
+}
 
-    return straight || turned ? 3 - any_from - any_to : 0;
+/* Which link joins each two fabrics: their own, else the one for all pairs, else `untold`. */
+static void paths_find(struct holmes_world *w, int untold)
+{
+    const struct holmes_cluster *c = w->cluster;
+    int n = w->fabrics->n, any = untold;
+
+    for (int i = 0; i < c->nlinks && any == untold; i++)
+        if (!c->links[i].from)
+            any = i;
+    for (size_t i = 0; i < (size_t)n * (size_t)n; i++)
+        w->path[i] = any;
+    for (int i = 0; i < c->nlinks; i++) {
+        int a, b;
+
+        if (!c->links[i].from)
+            continue;
+        a = fabric_named(w->fabrics, c->links[i].from);
+        b = fabric_named(w->fabrics, c->links[i].to);
+        if (a >= 0 && b >= 0)
+            w->path[(size_t)a * n + b] = w->path[(size_t)b * n + a] = i;
+    }
+}
+
+/* One sentence, however many fabrics there are. */
+static void note_untold(const struct holmes_world *w, int untold, struct holmes_text_list *notes)
+{
+    const struct holmes_fabrics *f = w->fabrics;
+    const char *first = NULL, *second = NULL;
+    int64_t pairs = 0;
+    char others[48] = "";
+
+    for (int a = 0; a < f->n; a++)
+        for (int b = a + 1; b < f->n; b++)
+            if (w->path[(size_t)a * f->n + b] == untold && pairs++ == 0) {
+                first = f->fabrics[a].name;
+                second = f->fabrics[b].name;
+            }
+    if (pairs > 1)
+        snprintf(others, sizeof(others), " (and %lld other pairs)", (long long)pairs - 1);
+    if (pairs > 0)
+        holmes_text_add(notes,
+                        "no link between fabrics %s and %s%s is told: the nodes' own Ethernet NICs "
+                        "and %g ms of round trip are assumed",
+                        first, second, others, HOLMES_WORLD_RTT_MS);
 }
 
 static void paths_init(struct holmes_world *w, struct holmes_text_list *notes)
 {
     const struct holmes_cluster *c = w->cluster;
-    const struct holmes_fabrics *f = w->fabrics;
     int untold = c->nlinks;
 
     for (int i = 0; i < c->nlinks; i++) {
@@ -132,25 +175,8 @@ static void paths_init(struct holmes_world *w, struct holmes_text_list *notes)
         w->path_node_gbps[i] = c->links[i].node_gbps * HOLMES_COST_TCP;
     }
     w->paths[untold].rtt_ms = HOLMES_WORLD_RTT_MS;
-    for (int a = 0; a < f->n; a++)
-        for (int b = 0; b < f->n; b++) {
-            int best = 0, path = untold;
-
-            for (int i = 0; i < c->nlinks; i++) {
-                int match = link_match(&c->links[i], f->fabrics[a].name, f->fabrics[b].name);
-
-                if (match > best) {
-                    best = match;
-                    path = i;
-                }
-            }
-            w->path[a * f->n + b] = path;
-            if (path == untold && a < b)
-                holmes_text_add(notes,
-                                "no link between fabrics %s and %s is told: the nodes' own "
-                                "Ethernet NICs and %g ms of round trip are assumed",
-                                f->fabrics[a].name, f->fabrics[b].name, HOLMES_WORLD_RTT_MS);
-        }
+    paths_find(w, untold);
+    note_untold(w, untold, notes);
 }
 
 int holmes_world_init(struct holmes_world *w, const struct holmes_cluster *c,

@@ -282,7 +282,7 @@ static void judge_plan(struct judge *j, int i)
              "%s to %s: round trip %.3g ms where the plan counts on %.3g on %s", host(j, p->a),
              host(j, p->b), p->rtt_us / 1e3, e.rtt_ms, e.what);
     snprintf(f->remedy, sizeof f->remedy,
-             "correct rtt_ms in the cluster file: NCCL's window is set by it");
+             "correct rtt-ms in the cluster file: NCCL's window is set by it");
 }
 
 static void judge_pair(struct judge *j, int i)

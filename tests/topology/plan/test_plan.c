@@ -511,3 +511,27 @@ Test(plan, says_when_the_batch_leaves_gpus_idle)
     holmes_plan_destroy(p);
     world_fini(&w);
 }
+
+Test(plan, tells_links_that_are_missing_in_one_sentence)
+{
+    struct holmes_plan_request r = request_of("gpt-3.6b", 64);
+    char names[WORLD_MOST][8];
+    struct world_of w;
+    struct holmes_plan *p;
+    int told = 0;
+
+    world_init(&w);
+    world_type(&w, "any", 8, 312, 80, 25);
+    for (int i = 0; i < WORLD_MOST; i++) {
+        snprintf(names[i], sizeof(names[i]), "f%d", i);
+        world_group(&w, names[i], 0, world_fabric(&w, names[i], true, 200));
+    }
+    world_link(&w, "f1", "f0", 100, 1);
+    p = plan_of(&w, &r);
+    for (int i = 0; i < p->nnotes; i++)
+        told += strstr(p->notes[i], "no link between") != NULL;
+    cr_expect_eq(told, 1);
+    cr_expect(has_note(p, "no link between fabrics f0 and f2 (and 2014 other pairs) is told"));
+    holmes_plan_destroy(p);
+    world_fini(&w);
+}
