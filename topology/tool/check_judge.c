@@ -2,7 +2,6 @@
 #include "tool/check.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -362,23 +361,6 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The rate above the widest gap, or 0 where none is wide. */
-static double fast_from(double *rates, int n)
-{
-    double widest = GROUP_GAP, from = 0;
-
-    qsort(rates, (size_t)n, sizeof *rates, by_value);
-    for (int i = 1; i < n; i++) {
-        double gap = rates[i - 1] > 0 ? rates[i] / rates[i - 1] : INFINITY;
-
-        if (rates[i] > 0 && gap >= widest) {
-            widest = gap;
-            from = rates[i];
-        }
-    }
-    return from;
-}
-
 static int root(int *of, int i)
 {
     while (of[i] != i)
@@ -406,33 +388,47 @@ static int number_sets(const struct holmes_check_run *run, int *of, int *group)
     return n;
 }
 
-int holmes_check_groups(const struct holmes_check_run *run, struct holmes_check_groups *out)
+/* Sets of hosts that pairs of at least this rate join; returns how many. */
+static int join(const struct holmes_check_run *run, double fast, int *of, int *group)
 {
-    double *rates = calloc((size_t)run->npairs + 1, sizeof *rates), fast;
-    int *of = calloc((size_t)run->nnodes + 1, sizeof *of);
-    int *group = calloc((size_t)run->nnodes + 1, sizeof *group), n = 0, sets;
-
-    if (!rates || !of || !group) {
-        free(rates);
-        free(of);
-        free(group);
-        return -ENOMEM;
-    }
     for (int i = 0; i < run->nnodes; i++)
         of[i] = i;
-    for (int i = 0; i < run->npairs; i++)
-        if (run->pairs[i].state == HOLMES_CHECK_MEASURED)
-            rates[n++] = pair_gbps(&run->pairs[i]);
-    fast = fast_from(rates, n);
-    for (int i = 0; fast > 0 && i < run->npairs; i++) {
+    for (int i = 0; i < run->npairs; i++) {
         const struct holmes_check_result *p = &run->pairs[i];
 
         if (p->state == HOLMES_CHECK_MEASURED && pair_gbps(p) >= fast)
             of[root(of, p->b)] = root(of, p->a);
     }
-    sets = fast > 0 ? number_sets(run, of, group) : 0;
-    *out =
-        (struct holmes_check_groups){.n = sets > 1 ? sets : 0, .group = group, .within_gbps = fast};
+    return number_sets(run, of, group);
+}
+
+/* The lowest gap that parts the hosts: rates differ inside a network too, most of all on busy
+ * hosts, and pairs that share a slow link do not get equal parts of it. */
+int holmes_check_groups(const struct holmes_check_run *run, struct holmes_check_groups *out)
+{
+    double *rates = calloc((size_t)run->npairs + 1, sizeof *rates);
+    int *of = calloc((size_t)run->nnodes + 1, sizeof *of);
+    struct holmes_check_groups g = {.group = calloc((size_t)run->nnodes + 1, sizeof *g.group)};
+    int n = 0;
+
+    if (!rates || !of || !g.group) {
+        free(rates);
+        free(of);
+        free(g.group);
+        return -ENOMEM;
+    }
+    for (int i = 0; i < run->npairs; i++)
+        if (run->pairs[i].state == HOLMES_CHECK_MEASURED)
+            rates[n++] = pair_gbps(&run->pairs[i]);
+    qsort(rates, (size_t)n, sizeof *rates, by_value);
+    for (int i = 1; i < n && g.n < 2; i++) {
+        if (rates[i] <= 0 || rates[i] < rates[i - 1] * GROUP_GAP)
+            continue;
+        g.within_gbps = rates[i];
+        g.n = join(run, rates[i], of, g.group);
+    }
+    g.n = g.n > 1 ? g.n : 0;
+    *out = g;
     free(rates);
     free(of);
     return 0;

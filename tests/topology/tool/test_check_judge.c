@@ -239,6 +239,13 @@ Test(check_judge, slow_links_part_the_hosts_into_groups)
     for (int i = 0; i < run->npairs; i++) /* one slow host */
         run->pairs[i].gbps[0] = run->pairs[i].gbps[1] = run->pairs[i].b == 3 ? 1 : 9 + i;
     groups_are(run, 2, 0, 0, 0, 1);
+    for (int i = 0; i < run->npairs; i++) { /* unequal parts of the slow link, a busy pair b0-b1 */
+        struct holmes_check_result *p = &run->pairs[i];
+        bool across = p->a < 2 && p->b >= 2;
+
+        p->gbps[0] = p->gbps[1] = across ? (i % 2 ? 0.02 : 0.15) : p->a == 0 ? 6 : 0.7;
+    }
+    groups_are(run, 2, 0, 0, 1, 1);
     for (int i = 0; i < run->npairs; i++) /* one slow pair parts nobody */
         run->pairs[i].gbps[0] = run->pairs[i].gbps[1] = i == 2 ? 1 : 9;
     groups_are(run, 0, 0, 0, 0, 0);
