@@ -352,11 +352,14 @@ static int links_read(const struct reader *r)
     for (int i = 0; rc == 0 && i < (int)r->file->nlinks; i++) {
         struct file_link *f = &r->file->links[i];
         struct holmes_cluster_link *link = &c->links[c->nlinks++];
+        char path[32];
 
         if (f->between) {
             link->from = take(&f->between[0]);
             link->to = take(&f->between[1]);
         }
+        snprintf(path, sizeof path, "links[%d]", i);
+        link->line = holmes_yaml_doc_line(r->doc, path);
         rc = number(r, f->gbps, 1e9, &link->gbps, "links[%d].gbps", i);
         if (rc == 0)
             rc = number(r, f->node_gbps, 1e6, &link->node_gbps, "links[%d].node-gbps", i);
@@ -377,9 +380,11 @@ static int probes_read(const struct reader *r)
         return -ENOMEM;
     for (unsigned i = 0; i < r->file->nprobes; i++) {
         struct file_probe *f = &r->file->probes[i];
+        char path[32];
 
-        c->probes[c->nprobes++] =
-            (struct holmes_cluster_probe){take(&f->from), take(&f->to), f->reaches != 0};
+        snprintf(path, sizeof path, "probes[%u]", i);
+        c->probes[c->nprobes++] = (struct holmes_cluster_probe){
+            take(&f->from), take(&f->to), f->reaches != 0, holmes_yaml_doc_line(r->doc, path)};
     }
     return 0;
 }

@@ -21,6 +21,18 @@ int fabric_fail(struct fabric_grouping *g, const char *fmt, ...)
     return -EINVAL;
 }
 
+int fabric_fail_at(struct fabric_grouping *g, int line, const char *fmt, ...)
+{
+    int n = line > 0 ? snprintf(g->why, g->why_len, "line %d: ", line) : 0;
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (n >= 0 && (size_t)n < g->why_len)
+        vsnprintf(g->why + n, g->why_len - (size_t)n, fmt, ap);
+    va_end(ap);
+    return -EINVAL;
+}
+
 void fabric_note(struct fabric_grouping *g, const char *fmt, ...)
 {
     va_list ap;

@@ -267,18 +267,20 @@ static int link_check(struct fabric_grouping *g, const struct holmes_fabrics *f,
     char list[300] = "";
 
     if (!link->from != !link->to)
-        return fabric_fail(g, "a link needs both its ends or none");
+        return fabric_fail_at(g, link->line, "a link needs both its ends or none");
     if (link->from && strcmp(link->from, link->to) == 0)
-        return fabric_fail(g, "a link between \"%s\" and itself: links join different fabrics",
-                           link->from);
+        return fabric_fail_at(g, link->line,
+                              "a link between \"%s\" and itself: links join different fabrics",
+                              link->from);
     for (int end = 0; end < 2 && link->from; end++) {
         if (bsearch(&ends[end], names, (size_t)f->n, sizeof *names, by_name))
             continue;
         for (int i = 0; i < f->n && strlen(list) < sizeof list - 80; i++)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%.60s", i > 0 ? ", " : "",
                      f->fabrics[i].name);
-        return fabric_fail(g, "link between %s and %s: there is no fabric \"%s\"; there are: %s",
-                           link->from, link->to, ends[end], list);
+        return fabric_fail_at(g, link->line,
+                              "link between %s and %s: there is no fabric \"%s\"; there are: %s",
+                              link->from, link->to, ends[end], list);
     }
     return 0;
 }

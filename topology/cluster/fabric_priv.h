@@ -55,6 +55,9 @@ struct fabric_grouping {
 
 int fabric_fail(struct fabric_grouping *g, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* The same for what stands in a line of the file; 0: in none. */
+int fabric_fail_at(struct fabric_grouping *g, int line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Keeps a sentence for people; lack of memory only loses it. Beyond a few dozen they are counted.
  */
 void fabric_note(struct fabric_grouping *g, const char *fmt, ...)

@@ -36,6 +36,7 @@ static int nic_find(const struct holmes_node_type *t, const char *name)
 static int end_read(struct fabric_grouping *g, const struct holmes_hostindex *hosts, int probe,
                     const char *text, int *host, int *nic, bool *counts)
 {
+    const struct holmes_cluster_probe *p = &g->c->probes[probe];
     const char *colon = strchr(text, ':');
     char name[HOLMES_HOST_NAME_MAX];
     int group, at;
@@ -43,8 +44,9 @@ static int end_read(struct fabric_grouping *g, const struct holmes_hostindex *ho
     snprintf(name, sizeof name, "%.*s", colon ? (int)(colon - text) : HOLMES_HOST_NAME_MAX - 1,
              text);
     if (holmes_hostindex_find(hosts, name, &group, &at) != 0)
-        return fabric_fail(g, "probe %d (from %s to %s): there is no host \"%s\" under \"nodes\"",
-                           probe + 1, g->c->probes[probe].from, g->c->probes[probe].to, name);
+        return fabric_fail_at(g, p->line,
+                              "probe %d (from %s to %s): there is no host \"%s\" under \"nodes\"",
+                              probe + 1, p->from, p->to, name);
 
     const struct holmes_node_type *t = &g->c->types[g->c->groups[group].type];
 
@@ -54,9 +56,8 @@ static int end_read(struct fabric_grouping *g, const struct holmes_hostindex *ho
     if (colon) {
         *nic = nic_find(t, colon + 1);
         if (*nic < 0)
-            return fabric_fail(g, "probe %d (from %s to %s): type %s has no NIC \"%s\"", probe + 1,
-                               g->c->probes[probe].from, g->c->probes[probe].to, t->name,
-                               colon + 1);
+            return fabric_fail_at(g, p->line, "probe %d (from %s to %s): type %s has no NIC \"%s\"",
+                                  probe + 1, p->from, p->to, t->name, colon + 1);
         *counts = *counts && fabric_nic_counts(&t->nics[*nic], g->facts[group].link);
     }
     return 0;

@@ -59,12 +59,14 @@ struct holmes_cluster_link {
     double gbps;      /* of the whole link, each way; 0: only the nodes' own NICs limit it */
     double node_gbps; /* of one node on it, each way; 0: the node's fastest Ethernet NIC */
     double rtt_ms;    /* round trip; 0: unknown, taken as 0.1 */
+    int line;         /* of the file, for messages; 0: of none */
 };
 
 /* Whether RDMA reached from one NIC to another: "host:nic"; without ":nic" any of the host's. */
 struct holmes_cluster_probe {
     char *from, *to;
     bool reaches;
+    int line; /* of the file, for messages; 0: of none */
 };
 
 /* Every host comes once, every group's type exists, type names differ; whoever builds one by hand

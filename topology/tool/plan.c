@@ -351,6 +351,18 @@ static int refuse(int rc, const char *why)
     return rc == -ENOMEM || rc == -EIO ? TOPO_FAILED : TOPO_USAGE;
 }
 
+/* What is wrong with fabrics, links and probes is wrong in the file. */
+static int fabrics_find(const struct options *o, struct holmes_plan_doc *doc, char *why,
+                        size_t why_len)
+{
+    char what[800] = "";
+    int rc = holmes_fabrics_find(doc->cluster, o->separate, &doc->fabrics, what, sizeof(what));
+
+    if (what[0])
+        snprintf(why, why_len, "%.200s: %s", o->hostfile ? o->hostfile : o->cluster, what);
+    return rc;
+}
+
 int topo_plan(int argc, char **argv)
 {
     static const struct argp argp = {
@@ -367,7 +379,7 @@ int topo_plan(int argc, char **argv)
     rc = o.hostfile ? topo_plan_hosts(o.hostfile, o.gpus_per_node, &doc.cluster, why, sizeof(why))
                     : holmes_cluster_read(o.cluster, &doc.cluster, why, sizeof(why));
     if (rc == 0)
-        rc = holmes_fabrics_find(doc.cluster, o.separate, &doc.fabrics, why, sizeof(why));
+        rc = fabrics_find(&o, &doc, why, sizeof(why));
     if (rc == 0)
         rc = holmes_plan_build(doc.cluster, doc.fabrics, &doc.request, &doc.plan, why, sizeof(why));
     if (rc != 0) {

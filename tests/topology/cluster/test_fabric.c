@@ -359,7 +359,7 @@ Test(fabric, entries_are_fabrics_where_the_caller_says_so)
 Test(fabric, probes_name_hosts_and_nics_that_exist)
 {
     CHECK({"no such host", TWO_TWO "probes:\n" PROBE("n0", "n9", "yes"), NULL,
-           "probe 1 (from n0 to n9): there is no host \"n9\""},
+           "line 18: probe 1 (from n0 to n9): there is no host \"n9\""},
           {"no such NIC", TWO_TWO "probes:\n" PROBE("n0", "'n1:mlx5_7'", "yes"), NULL,
            "type ib has no NIC \"mlx5_7\""},
           {"any NIC that reaches is enough",
@@ -383,7 +383,7 @@ Test(fabric, links_name_fabrics_that_exist)
           {"unknown",
            "nodes: [{hosts: a, type: ib1}, {hosts: b, type: ib2}]\nlinks: [{between: "
            "[A, east], rtt-ms: 20}]\n",
-           NULL, "link between A and east: there is no fabric \"east\"; there are: A, B"},
+           NULL, "line 17: link between A and east: there is no fabric \"east\"; there are: A, B"},
           {"twice",
            "nodes: [{hosts: a, type: ib1}, {hosts: b, type: ib2}]\nlinks: [{between: [A, B]}, "
            "{between: [B, A]}]\n",
