@@ -60,11 +60,12 @@ int holmes_pools_init(const struct holmes_world *w, int tensor, struct holmes_po
         pools[i].n = 0;
     }
     for (int i = 0; i < ngroups; i++) {
-        struct holmes_pool *p = &pools[w->fabrics->group_fabric[i]];
         int slots = pool_slots(w, i, tensor), nhosts = w->cluster->groups[i].hosts.nhosts;
+        struct holmes_pool *p;
 
-        if (slots == 0 || !p->nodes)
+        if (slots == 0) /* and perhaps of no fabric */
             continue;
+        p = &pools[w->fabrics->group_fabric[i]];
         if (p->n > 0 &&
             holmes_world_type(w, p->nodes[0].group)->tflops != holmes_world_type(w, i)->tflops)
             p->unequal = true;
