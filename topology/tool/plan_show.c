@@ -90,6 +90,17 @@ static void cell_s(struct holmes_table *t, double seconds)
     holmes_table_cell(t, seconds > 0 ? "%.2f" : "-", seconds * 1e3);
 }
 
+/* Two figures at least, however small the model. */
+static void cell_amount(struct holmes_table *t, double amount, int decimals)
+{
+    if (amount == 0)
+        holmes_table_cell(t, "0");
+    else if (amount < 0.1)
+        holmes_table_cell(t, "%.2g", amount);
+    else
+        holmes_table_cell(t, "%.*f", amount < 1 ? 2 : decimals, amount);
+}
+
 static void head(const struct holmes_plan_doc *doc, FILE *out)
 {
     const struct holmes_plan *p = doc->plan;
@@ -133,11 +144,14 @@ static int show_stages(const struct holmes_plan_doc *doc, FILE *out)
         holmes_table_cell(t, "%s", nodes);
         holmes_table_cell(t, "%lld-%lld", (long long)(i * each), (long long)((i + 1) * each - 1));
         holmes_table_cell(t, "%d", s->layers);
-        holmes_table_cell(t, "%.0f", s->tflops);
-        holmes_table_cell(t, "%.1f", s->memory_gib);
+        cell_amount(t, s->tflops, 0);
+        cell_amount(t, s->memory_gib, 1);
         holmes_table_cell(t, s->memory_limit_gib > 0 ? "%.0f" : "?", s->memory_limit_gib);
         cell_s(t, s->compute_s);
-        holmes_table_cell(t, s->data_bytes > 0 ? "%.2f" : "-", s->data_bytes / 1e9);
+        if (s->data_bytes > 0)
+            cell_amount(t, s->data_bytes / 1e9, 2);
+        else
+            holmes_table_cell(t, "-");
         cell_s(t, s->data_s);
         free(nodes);
     }
@@ -179,7 +193,7 @@ static int show_edges(const struct holmes_plan_doc *doc, FILE *out)
             holmes_table_cell(t, "inside the node");
         else
             holmes_table_cell(t, "%s, inside %s", a->rdma ? "RDMA" : "TCP", a->name);
-        holmes_table_cell(t, "%.2f", e->bytes / 1e9);
+        cell_amount(t, e->bytes / 1e9, 2);
         holmes_table_cell(t, e->gbps > 0 ? "%.1f" : "-", e->gbps);
         holmes_table_cell(t, e->rtt_ms > 0 ? "%g" : "-", e->rtt_ms);
         cell_s(t, e->message_s);
@@ -217,13 +231,13 @@ static int show_cost(const struct holmes_plan *p, FILE *out)
         if (naive)
             cell_s(t, p->naive.step_s);
         holmes_table_cell(t, "TFLOPS per GPU");
-        holmes_table_cell(t, "%.1f", p->cost.tflops_per_gpu);
+        cell_amount(t, p->cost.tflops_per_gpu, 1);
         if (naive)
-            holmes_table_cell(t, "%.1f", p->naive.tflops_per_gpu);
+            cell_amount(t, p->naive.tflops_per_gpu, 1);
         holmes_table_cell(t, "GB between fabrics");
-        holmes_table_cell(t, "%.2f", p->cost.cross_bytes / 1e9);
+        cell_amount(t, p->cost.cross_bytes / 1e9, 2);
         if (naive)
-            holmes_table_cell(t, "%.2f", p->naive.cross_bytes / 1e9);
+            cell_amount(t, p->naive.cross_bytes / 1e9, 2);
     }
     rc = show("Cost (the model's: docs/cost-model.md)", t, out);
     if (rc == 0 && naive && p->naive.step_s > p->cost.step_s * 1.001)
@@ -231,6 +245,13 @@ static int show_cost(const struct holmes_plan *p, FILE *out)
                 "\nThe same sizes with nodes in the file's order and even layers: %.2f times the "
                 "step time.\n",
                 p->naive.step_s / p->cost.step_s);
+    else if (rc == 0 && naive && p->naive.step_s < p->cost.step_s * 0.999)
+        fprintf(
+            out,
+            "\nThe file's order with even layers would take %.2f times the step time of the plan: "
+            "with this batch\nthe messages between stages cost more than data groups across "
+            "fabrics (emit --naive hands that order over).\n",
+            p->naive.step_s / p->cost.step_s);
     else if (rc == 0 && naive)
         fputs("\nThe file's order with even layers is as good.\n", out);
     return rc;
