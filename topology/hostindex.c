@@ -9,7 +9,7 @@
 
 struct slot {
     uint32_t hash;
-    int list; /* -1: free */
+    int list; /* from 1; 0: free */
     int host;
 };
 
@@ -59,18 +59,16 @@ static int index_room(struct holmes_hostindex *x, size_t more)
     if (nslots == x->nslots)
         return 0;
 
-    struct slot *slots = malloc(nslots * sizeof *slots);
+    struct slot *slots = calloc(nslots, sizeof *slots);
 
     if (!slots)
         return -ENOMEM;
-    for (size_t i = 0; i < nslots; i++)
-        slots[i].list = -1;
     for (size_t i = 0; i < x->nslots; i++) {
         size_t at = x->slots[i].hash & (nslots - 1);
 
-        if (x->slots[i].list < 0)
+        if (x->slots[i].list == 0)
             continue;
-        while (slots[at].list >= 0)
+        while (slots[at].list > 0)
             at = (at + 1) & (nslots - 1);
         slots[at] = x->slots[i];
     }
@@ -88,10 +86,11 @@ static struct slot *index_slot(const struct holmes_hostindex *x, const char *nam
     for (size_t at = hash & (x->nslots - 1);; at = (at + 1) & (x->nslots - 1)) {
         struct slot *s = &x->slots[at];
 
-        if (s->list < 0)
+        if (s->list == 0)
             return s;
-        if (s->hash == hash && strcmp(name, holmes_hostlist_name(x->lists[s->list].list, s->host,
-                                                                 other, sizeof other)) == 0)
+        if (s->hash == hash &&
+            strcmp(name, holmes_hostlist_name(x->lists[s->list - 1].list, s->host, other,
+                                              sizeof other)) == 0)
             return s;
     }
 }
@@ -118,11 +117,11 @@ int holmes_hostindex_add(struct holmes_hostindex *x, const struct holmes_hostlis
         uint32_t hash = name_hash(holmes_hostlist_name(l, i, name, sizeof name));
         struct slot *s = index_slot(x, name, hash);
 
-        if (s->list >= 0) {
+        if (s->list > 0) {
             *twice = i;
             return -EEXIST;
         }
-        *s = (struct slot){hash, x->nlists - 1, i};
+        *s = (struct slot){hash, x->nlists, i};
         x->used++;
     }
     return 0;
@@ -132,9 +131,9 @@ int holmes_hostindex_find(const struct holmes_hostindex *x, const char *name, in
 {
     const struct slot *s = x->nslots > 0 ? index_slot(x, name, name_hash(name)) : NULL;
 
-    if (!s || s->list < 0)
+    if (!s || s->list == 0)
         return -ENOENT;
-    *tag = x->lists[s->list].tag;
+    *tag = x->lists[s->list - 1].tag;
     *host = s->host;
     return 0;
 }

@@ -246,15 +246,16 @@ static int type_find(const struct reader *r, int entry, const char *name)
 
     enum { SHOWN = 16 };
     const char *words[SHOWN + 1] = {NULL};
-    char path[64], list[400] = "";
+    char path[64], list[SHOWN * 42 + 8] = "";
 
     for (int i = 0; i < r->c->ntypes && i < SHOWN; i++) {
+        size_t len = strlen(list);
+
         words[i] = r->c->types[i].name;
-        if (strlen(list) + strlen(words[i]) + 8 < sizeof list)
-            sprintf(list + strlen(list), "%s%s", i > 0 ? ", " : "", words[i]);
+        snprintf(list + len, sizeof list - len, "%s%.40s", i > 0 ? ", " : "", words[i]);
     }
     if (r->c->ntypes > SHOWN)
-        strcat(list, ", ...");
+        snprintf(list + strlen(list), sizeof list - strlen(list), ", ...");
 
     const char *near = holmes_near_name(name, words);
 

@@ -231,7 +231,7 @@ static int groups_split(struct builder *b)
             b->out->group_fabric[i] = fabric_at(b, i, 0);
         return 0;
     }
-    b->groups = calloc((size_t)parts, sizeof *b->groups);
+    b->groups = calloc((size_t)parts + 1, sizeof *b->groups);
     if (!b->groups)
         return -ENOMEM;
     for (int i = 0; i < c->ngroups && rc == 0; i++) {

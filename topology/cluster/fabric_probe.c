@@ -67,7 +67,7 @@ static int answer_read(struct fabric_grouping *g, const struct holmes_hostindex 
 {
     const struct holmes_cluster_probe *p = &g->c->probes[i];
     struct fabric_answer a = {.reaches = p->reaches, .probe = i};
-    bool counts[2];
+    bool counts[2] = {false, false};
     int rc = end_read(g, hosts, i, p->from, &a.host[0], &a.nic[0], &counts[0]);
 
     if (rc == 0)

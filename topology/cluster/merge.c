@@ -116,18 +116,27 @@ static int types_room(struct holmes_merge *m)
     return 0;
 }
 
-/* A name that no other type has. */
+/* A name that no other type has: "8gpu-8ib400", "8gpu-8ib400-2". No type's own name ends in a bare
+ * number. */
 static char *type_name(const struct holmes_merge *m, const struct holmes_node_type *t)
 {
     char base[200], name[240];
+    size_t len;
+    int same = 1;
 
     holmes_node_type_name(t, base, sizeof base);
-    snprintf(name, sizeof name, "%s", base);
-    for (int i = 0, n = 2; i < m->c->ntypes; i++)
-        if (strcmp(m->c->types[i].name, name) == 0) {
-            snprintf(name, sizeof name, "%s-%d", base, n++);
-            i = -1;
-        }
+    len = strlen(base);
+    for (int i = 0; i < m->c->ntypes; i++) {
+        const char *other = m->c->types[i].name;
+
+        if (strncmp(other, base, len) == 0 &&
+            (!other[len] ||
+             (other[len] == '-' && !other[len + 1 + strspn(other + len + 1, "0123456789")])))
+            same++;
+    }
+    if (same == 1)
+        return strdup(base);
+    snprintf(name, sizeof name, "%s-%d", base, same);
     return strdup(name);
 }
 
@@ -176,34 +185,45 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
+static int groups_room(struct holmes_merge *m)
+{
+    int cap = m->groups_cap > 0 ? 2 * m->groups_cap : 8;
+    void *more;
+
+    if (m->c->ngroups < m->groups_cap)
+        return 0;
+    more = realloc(m->c->groups, (size_t)cap * sizeof *m->c->groups);
+    if (!more)
+        return -ENOMEM;
+    m->c->groups = more;
+    m->groups_cap = cap;
+    return 0;
+}
+
+static bool same_group(const struct holmes_node_group *a, const struct holmes_node_group *b)
+{
+    return a->type == b->type && a->state == b->state && a->slots == b->slots &&
+           same_text(a->fabric, b->fabric) && same_text(a->why, b->why);
+}
+
 static int group_add(struct holmes_merge *m, const char *name, const struct holmes_node_group *like)
 {
     struct holmes_cluster *c = m->c;
-    struct holmes_node_group *last = c->ngroups > 0 ? &c->groups[c->ngroups - 1] : NULL;
 
-    if (!last || last->type != like->type || last->state != like->state ||
-        last->slots != like->slots || !same_text(last->fabric, like->fabric) ||
-        !same_text(last->why, like->why)) {
-        if (c->ngroups == m->groups_cap) {
-            int cap = m->groups_cap > 0 ? 2 * m->groups_cap : 8;
-            void *more = realloc(c->groups, (size_t)cap * sizeof *c->groups);
+    if (groups_room(m) != 0)
+        return -ENOMEM;
+    if (c->ngroups == 0 || !same_group(&c->groups[c->ngroups - 1], like)) {
+        struct holmes_node_group *new = &c->groups[c->ngroups++];
 
-            if (!more)
-                return -ENOMEM;
-            c->groups = more;
-            m->groups_cap = cap;
-        }
-        last = &c->groups[c->ngroups];
-        *last = *like;
-        last->hosts = (struct holmes_hostlist){0};
-        last->fabric = like->fabric ? strdup(like->fabric) : NULL;
-        last->why = like->why ? strdup(like->why) : NULL;
-        c->ngroups++;
-        if ((like->fabric && !last->fabric) || (like->why && !last->why))
+        *new = *like;
+        new->hosts = (struct holmes_hostlist){0};
+        new->fabric = like->fabric ? strdup(like->fabric) : NULL;
+        new->why = like->why ? strdup(like->why) : NULL;
+        if ((like->fabric && !new->fabric) || (like->why && !new->why))
             return -ENOMEM;
     }
     m->report.hosts++;
-    return holmes_hostlist_append(&last->hosts, name);
+    return holmes_hostlist_append(&c->groups[c->ngroups - 1].hosts, name);
 }
 
 int holmes_merge_add(struct holmes_merge *m, const char *name, const struct holmes_host *h,

@@ -73,26 +73,25 @@ Test(merge, equal_machines_are_one_type_and_a_range)
     struct holmes_cluster *c;
     char name[16];
 
-    for (int i = 1; i <= 3; i++) {
+    for (int i = 1; i <= 2; i++) { /* addresses and GUIDs of their own */
         struct holmes_host *h = machine("ib-h100", i);
 
         snprintf(name, sizeof name, "a%d", i);
         cr_assert_eq(holmes_merge_add(m, name, h, 0, NULL), 0);
         holmes_host_destroy(h);
     }
-    for (int i = 1; i <= 2; i++) {
-        struct holmes_host *h = machine("roce-h100", i);
 
-        snprintf(name, sizeof name, "b%d", i);
-        cr_assert_eq(holmes_merge_add(m, name, h, 0, "west"), 0);
-        holmes_host_destroy(h);
-    }
+    struct holmes_host *roce = machine("roce-h100", 1);
+
+    cr_assert_eq(holmes_merge_add(m, "b1", roce, 0, "west"), 0);
+    cr_assert_eq(holmes_merge_add(m, "b2", roce, 0, "west"), 0);
+    holmes_host_destroy(roce);
 
     char *text = merged(m, &c);
 
     cr_assert_eq(c->ntypes, 2, "%s", text);
     cr_assert_eq(c->ngroups, 2, "%s", text);
-    expect_in(text, "- hosts: a[1-3]\n  type: 8gpu-8ib400\n");
+    expect_in(text, "- hosts: a[1-2]\n  type: 8gpu-8ib400\n");
     expect_in(text, "- hosts: b[1-2]\n  type: 8gpu-8roce400\n  fabric: west\n");
     cr_expect_eq(c->types[0].gpus, 8);
     cr_expect_str_eq(c->types[0].gpu, "NVIDIA H100 80GB HBM3");
@@ -325,6 +324,34 @@ Test(merge, ten_thousand_machines_are_one_type_and_one_range)
     cr_expect_eq(c->ngroups, 1);
     cr_expect_eq(c->groups[0].hosts.nranges, 1);
     free(text);
+    holmes_cluster_destroy(c);
+    holmes_host_destroy(h);
+}
+
+Test(merge, thousands_of_machines_that_all_differ_have_names_of_their_own)
+{
+    struct holmes_merge *m = merge_new();
+    struct holmes_cluster *c;
+    struct holmes_host *h = machine("ib-h100", 1);
+    char name[32];
+
+    for (int i = 0; i < 3000; i++) {
+        snprintf(name, sizeof name, "node%05d", i);
+        h->gpus[0].memory_gib = 40 + i / 1000.0;
+        cr_assert_eq(holmes_merge_add(m, name, h, 0, NULL), 0);
+    }
+
+    char *text = merged(m, &c); /* whose reader refuses a name that comes twice */
+    struct holmes_cluster *again;
+    char why[512] = "";
+
+    cr_assert_eq(c->ntypes, 3000);
+    cr_expect_str_eq(c->types[0].name, "8gpu-8ib400");
+    cr_expect_str_eq(c->types[2999].name, "8gpu-8ib400-3000");
+    cr_assert_eq(holmes_cluster_parse("c", text, strlen(text), &again, why, sizeof why), 0, "%s",
+                 why);
+    free(text);
+    holmes_cluster_destroy(again);
     holmes_cluster_destroy(c);
     holmes_host_destroy(h);
 }
