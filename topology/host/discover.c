@@ -41,6 +41,22 @@ static int fail(const struct work *w, int rc, const char *what)
     return rc;
 }
 
+/* Leaves what is part of the tree. */
+static void keep_inside(struct work *w)
+{
+    int n = 0;
+
+    for (int i = 0; i < w->nifs; i++)
+        if (tree_has(w->t, "class/net", w->ifs[i].name))
+            w->ifs[n++] = w->ifs[i];
+    w->nifs = n;
+    n = 0;
+    for (int i = 0; i < w->nports; i++)
+        if (w->t->class[0] || tree_has(w->t, "class/infiniband", w->ports[i].device))
+            w->ports[n++] = w->ports[i];
+    w->nports = n;
+}
+
 static int collect(struct work *w)
 {
     const struct tree *t = w->t;
@@ -54,7 +70,10 @@ static int collect(struct work *w)
         return fail(w, rc, "cannot list network interfaces");
     rc = t->class[0] ? holmes_rdma_collect_class(t->class, &w->ports, &w->nports)
                      : holmes_rdma_collect(t->sys, &w->ports, &w->nports);
-    return rc != 0 ? fail(w, rc, "cannot list RDMA devices") : 0;
+    if (rc != 0)
+        return fail(w, rc, "cannot list RDMA devices");
+    keep_inside(w);
+    return 0;
 }
 
 /* An interface that was recorded as a name only. */

@@ -112,6 +112,16 @@ void tree_path_to_sys(const struct tree *t, char *path, size_t len)
         path[0] = '\0';
 }
 
+bool tree_has(const struct tree *t, const char *class, const char *name)
+{
+    char path[PATH_MAX], real[PATH_MAX];
+    size_t n = strlen(t->real);
+
+    return t->live ||
+           ((size_t)snprintf(path, sizeof path, "%s/%s/%s/.", t->sys, class, name) < sizeof path &&
+            realpath(path, real) && strncmp(real, t->real, n) == 0 && real[n] == '/');
+}
+
 static int is_visible(const struct dirent *e)
 {
     return e->d_name[0] != '.' && e->d_type != DT_REG;
@@ -123,12 +133,15 @@ int tree_skip_unread(const struct tree *t, struct holmes_host *h, const char *cl
     char path[PATH_MAX];
     int n, rc = 0;
 
-    if (!t->sys[0] || (size_t)snprintf(path, sizeof path, "%s/%s", t->sys, class) >= sizeof path)
+    if (t->live || !t->sys[0] ||
+        (size_t)snprintf(path, sizeof path, "%s/%s", t->sys, class) >= sizeof path)
         return 0;
     n = scandir(path, &names, is_visible, versionsort);
     for (int i = 0; i < n; i++) {
-        if (rc == 0 && !has_folder(path, names[i]->d_name))
-            rc = host_skip(h, names[i]->d_name, "recorded as a name only");
+        if (rc == 0 && !tree_has(t, class, names[i]->d_name))
+            rc = host_skip(h, names[i]->d_name,
+                           has_folder(path, names[i]->d_name) ? "leads out of the recorded tree"
+                                                              : "recorded as a name only");
         free(names[i]);
     }
     if (n >= 0)

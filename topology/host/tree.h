@@ -18,6 +18,10 @@ struct tree {
 /* What kind of tree `root` is. -EINVAL with a sentence in `why`, and the errors of looking. */
 int tree_find(const char *root, struct tree *out, char *why, size_t why_len);
 
+/* Whether `name` of the class is a folder inside the tree: else it is a name without anything
+ * behind it, or a link that leads out, perhaps into this machine's sysfs. */
+bool tree_has(const struct tree *t, const char *class, const char *name);
+
 /* "/sys/devices/..." of a path that was resolved inside the tree; "" for one that leads out of it.
  */
 void tree_path_to_sys(const struct tree *t, char *path, size_t len);
@@ -36,7 +40,7 @@ int tree_read_machine(const struct tree *t, struct holmes_host *h);
  * with a sentence in `why` for a file that is none. */
 int tree_read_addrs(const struct tree *t, struct holmes_host *h, char *why, size_t why_len);
 
-/* Skips the devices of a class that were recorded as a name only. */
+/* Skips the devices of a class that tree_has does not have. */
 int tree_skip_unread(const struct tree *t, struct holmes_host *h, const char *class);
 
 #endif

@@ -188,6 +188,23 @@ Test(host_discover, shows_nothing_of_this_machine_in_another_ones_tree)
     recorded_remove(&r);
 }
 
+Test(host_discover, follows_no_link_out_of_the_tree)
+{
+    struct recorded r = recorded_build("ib-h100", 1);
+    char from[300];
+    struct holmes_host *h;
+
+    snprintf(from, sizeof from, "%s/sys/class/net/lo2", r.root);
+    cr_assert_eq(symlink("/sys/class/net/lo", from), 0);
+    run_command("mkfifo %s/sys/class/net/lo/speed", r.root);
+    h = discover_ok(r.root);
+    cr_expect_eq(h->nnetifs, 4);
+    cr_expect(strstr(skipped_because(h, "lo2"), "leads out"));
+    cr_expect_eq(find_netif(h, "lo")->seen.speed_mbps, 0, "and waits for nobody");
+    holmes_host_destroy(h);
+    recorded_remove(&r);
+}
+
 static void write_function(const struct sysfs_tree *t, const char *address, const char *class,
                            const char *vendor)
 {
