@@ -52,6 +52,19 @@ slurm_order() {
         [ "$(grep -o 'n[1-4]' "$scratch/out" | tr -d '\n')" = n1n3n2n4 ]
 }
 
+# Many activations and small gradients: across the link they cost more than the gradients would.
+a_faster_order() {
+    plan 0 "$slurm" --layers 8 --hidden 4096 --heads 32 --global-batch 1536 --tensor 8 \
+        --pipeline 2 &&
+        says out "even layers would take 0." && says out "messages between stages cost more"
+}
+
+small_models() {
+    plan 0 "$slurm" --layers 4 --hidden 384 --heads 6 --sequence 32 --vocabulary 256 --untied \
+        --global-batch 16 --tensor 1 --pipeline 2 --data 2 &&
+        awk '/^ *0 - 1 / { good = $8 > 0 } END { exit !good }' "$scratch/out"
+}
+
 layers() { # layers COUNT STAGES EXPECTED
     plan 0 "$slurm" --layers "$1" --hidden 3072 --heads 32 --global-batch 64 --pipeline "$2" --json &&
         [ "$(grep -o '"layers": [0-9]*' "$scratch/out" | tail -n +2 | grep -o '[0-9]*$' |
@@ -105,6 +118,8 @@ full_disk() {
     [ $? = 1 ] && says err "the output"
 }
 
+claim "an order that crosses and is faster is said to be" a_faster_order
+claim "bytes of small models are not rounded to nothing" small_models
 claim "the documented example is what it prints" the_documented_example
 claim "Slurm's shuffled hosts come together by fabric" slurm_order
 claim "layers are those that Megatron-LM's flags say" megatrons_layers
