@@ -188,10 +188,11 @@ static void note_sizes(struct holmes_text_list *notes, const struct holmes_plan 
             (long long)r->room, (long long)req->global_batch,
             (long long)(r->room - p->data) * p->tensor * p->pipeline);
     if (r->faster_s > 0)
-        holmes_text_add(notes,
-                        "%lld GPUs alone would take %.3g s in place of %.3g: the wires cost more "
-                        "than the other GPUs bring",
-                        (long long)r->faster_gpus, r->faster_s, r->step_s);
+        holmes_text_add(
+            notes,
+            "warning: %lld GPUs alone would take %.3g s in place of %.3g: the wires cost more "
+            "than the other GPUs bring",
+            (long long)r->faster_gpus, r->faster_s, r->step_s);
     if (req->model.vocabulary == 0)
         holmes_text_add(notes, "the vocabulary is not told: embedding and head count nothing");
 }
