@@ -16,8 +16,9 @@
 #include "tool/launcher.h"
 #include "tool/verbs.h"
 
-#define AGAIN_MAX  24 /* pairs that are measured a second time, */
-#define AGAIN_LIKE 12 /* findings of one cause that lead to it */
+#define AGAIN_MAX    24 /* pairs that are measured a second time, */
+#define AGAIN_LIKE   12 /* findings of one cause that lead to it */
+#define AGAIN_PASSES 3
 
 enum {
     KEY_HOSTS = 256,
@@ -308,6 +309,25 @@ static void argv_free(char **argv)
 
 /* --- run -------------------------------------------------------------------------------------- */
 
+/* One that was measured alone goes before all others. -1: none was measured. */
+static int fastest_between(const struct holmes_check_run *run, const struct holmes_check_groups *g,
+                           int x, int y)
+{
+    int best = -1;
+
+    for (int i = 0; i < run->npairs; i++) {
+        const struct holmes_check_result *p = &run->pairs[i];
+        const struct holmes_check_result *q = best >= 0 ? &run->pairs[best] : NULL;
+        int a = g->group[p->a], b = g->group[p->b];
+
+        if (p->state != HOLMES_CHECK_MEASURED || !((a == x && b == y) || (a == y && b == x)))
+            continue;
+        if (!q || p->alone > q->alone || (p->alone == q->alone && p->gbps[0] > q->gbps[0]))
+            best = i;
+    }
+    return best;
+}
+
 /* Pairs that may only have been disturbed; and of each two groups, the fastest between them. */
 static int choose_again(const struct holmes_check_run *run,
                         const struct holmes_check_finding *findings, int nfindings,
@@ -327,18 +347,9 @@ static int choose_again(const struct holmes_check_run *run,
     }
     for (int x = 0; x < g->n; x++) {
         for (int y = x + 1; y < g->n && n < AGAIN_MAX; y++) {
-            int best = -1;
+            int best = fastest_between(run, g, x, y);
 
-            for (int i = 0; i < run->npairs; i++) {
-                const struct holmes_check_result *p = &run->pairs[i];
-                int a = g->group[p->a], b = g->group[p->b];
-
-                if (p->state == HOLMES_CHECK_MEASURED &&
-                    ((a == x && b == y) || (a == y && b == x)) &&
-                    (best < 0 || p->gbps[0] > run->pairs[best].gbps[0]))
-                    best = i;
-            }
-            if (best >= 0)
+            if (best >= 0 && !run->pairs[best].alone)
                 again[n++] = best;
         }
     }
@@ -379,11 +390,13 @@ static int measure(struct holmes_check_run *run, const struct holmes_check_optio
         return rc;
     snprintf(why, why_len, "out of memory");
     rc = holmes_check_session_measure(s);
-    if (rc == 0)
+    /* Figures that got better can change the groups, and these what is worth another look. */
+    for (int pass = 0; rc == 0 && pass < AGAIN_PASSES; pass++) {
         rc = judge(run, limits, v);
-    if (rc == 0) {
-        n = choose_again(run, v->findings, v->n, &v->groups, again);
-        rc = n > 0 ? holmes_check_session_again(s, again, n) : 0;
+        n = rc == 0 ? choose_again(run, v->findings, v->n, &v->groups, again) : 0;
+        if (n == 0)
+            break;
+        rc = holmes_check_session_again(s, again, n);
     }
     holmes_check_session_close(s);
     return rc == 0 || rc == -EINTR ? judge(run, limits, v) : rc;
