@@ -11,6 +11,7 @@
 #include "cluster/near_name.h"
 #include "cluster/prefix.h"
 #include "cluster/text.h"
+#include "fabric_ids.h"
 
 #define GPUS_MAX     1024 /* of a node */
 #define NUMBER_LEAST 1e-6 /* of Gb/s, TFLOPS, GiB and ms: times stay finite */
@@ -93,6 +94,27 @@ static int gids_read(const struct file_nic *f, struct holmes_cluster_nic *nic)
     return nic->gids ? 0 : -ENOMEM;
 }
 
+static int fabric_id(const struct reader *r, char **text, char **out, const char *path_fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Reads an optional id of a fabric: what the plugin takes in HOLMES_FABRIC. */
+static int fabric_id(const struct reader *r, char **text, char **out, const char *path_fmt, ...)
+{
+    char word[HOLMES_RDMA_NAME_MAX], path[128];
+    va_list ap;
+
+    if (!*text || fabric_word_copy(*text, strlen(*text), word) == 0) {
+        *out = take(text);
+        return 0;
+    }
+    va_start(ap, path_fmt);
+    vsnprintf(path, sizeof path, path_fmt, ap);
+    va_end(ap);
+    return holmes_yaml_doc_fail(r->doc, path, r->why, r->why_len,
+                                "\"%.60s\" is no id of a fabric: 1 to %d letters, digits or -_.",
+                                *text, HOLMES_RDMA_NAME_MAX - 1);
+}
+
 static int nic_read(const struct reader *r, int t, int k, struct file_nic *f,
                     struct holmes_cluster_nic *nic)
 {
@@ -133,8 +155,7 @@ static int nic_read(const struct reader *r, int t, int k, struct file_nic *f,
     if (f->ngids > 0 && gids_read(f, nic) != 0)
         return -ENOMEM;
     nic->name = take(&f->name);
-    nic->fabric = take(&f->fabric);
-    return 0;
+    return fabric_id(r, &f->fabric, &nic->fabric, "node-types[%d].nics[%d].fabric", t, k);
 }
 
 static int nics_read(const struct reader *r, int t, struct file_type *f,
@@ -287,8 +308,10 @@ static int group_read(const struct reader *r, int g, struct file_nodes *f,
     if (group->type < 0)
         return -EINVAL;
     group->state = f->state ? (enum holmes_node_state) * f->state : HOLMES_NODE_OK;
-    group->fabric = take(&f->fabric);
     group->why = take(&f->why);
+    rc = fabric_id(r, &f->fabric, &group->fabric, "nodes[%d].fabric", g);
+    if (rc != 0)
+        return rc;
 
     const struct holmes_node_type *type = &r->c->types[group->type];
 

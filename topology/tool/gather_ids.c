@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fabric_ids.h"
 #include "tool/gather.h"
 
 struct rule {
@@ -44,13 +45,14 @@ static int rule_read(struct gather_ids *ids, const char *text, char *why, size_t
     const char *equals = strchr(text, '=');
     size_t len = equals ? (size_t)(equals - text) : strlen(text);
     struct rule *r = &ids->rules[ids->nrules];
-    char say[300], name[HOLMES_HOST_NAME_MAX];
+    char say[300], name[HOLMES_HOST_NAME_MAX], id[HOLMES_RDMA_NAME_MAX];
     int rc, twice;
 
-    if (!holmes_host_name_ok(text, len)) {
+    if (fabric_word_copy(text, len, id) != 0) {
         snprintf(why, why_len,
-                 "--fabric \"%.80s\": an id is letters, digits, '.', '-', '_', as in A=a[1-4]",
-                 text);
+                 "--fabric \"%.80s\": an id is letters, digits, '.', '-', '_', at most %d of them, "
+                 "as in A=a[1-4]",
+                 text, HOLMES_RDMA_NAME_MAX - 1);
         return -EINVAL;
     }
     if (!equals) {
@@ -82,10 +84,21 @@ static int rule_read(struct gather_ids *ids, const char *text, char *why, size_t
 
 static int tree_read(struct gather_ids *ids, const char *path, char *why, size_t why_len)
 {
+    char word[HOLMES_RDMA_NAME_MAX];
     int twice, rc = holmes_switch_tree_read(path, &ids->tree, why, why_len);
 
-    for (int i = 0; i < ids->tree.n && rc == 0; i++)
+    for (int i = 0; i < ids->tree.n && rc == 0; i++) {
+        const char *id = ids->tree.switches[ids->tree.switches[i].top].name;
+
         rc = holmes_hostindex_add(ids->by_switch, &ids->tree.switches[i].nodes, i, &twice);
+        if (rc == 0 && !ids->tree.blocks && fabric_word_copy(id, strlen(id), word) != 0) {
+            snprintf(why, why_len,
+                     "%s: switch \"%.60s\" at the top is too long for a fabric's id: at most %d "
+                     "characters; give --fabric in its place",
+                     path, id, HOLMES_RDMA_NAME_MAX - 1);
+            rc = -EINVAL;
+        }
+    }
     return rc;
 }
 

@@ -166,6 +166,10 @@ Test(gather, a_switch_tree_tells_fabrics)
            "- hosts: b1\n  type: "
            "8gpu-8roce400\n  fabric: own\n",
            NULL);
+    run_command("printf 'SwitchName=a-name-that-is-one-letter-too-long Nodes=b1\\n' > "
+                "%s/topology.conf",
+                answers.dir);
+    expect("--from . --topology topology.conf", 2, NULL, "too long for a fabric's id");
     run_command("printf 'SwitchName=east\\n' > %s/topology.conf", answers.dir);
     expect("--from . --topology topology.conf", 2, NULL, "topology.conf:1: switch \"east\" needs");
 }
@@ -210,6 +214,8 @@ Test(gather, refuses_what_cannot_be_meant)
         {"--hosts a1 --launcher 'ssh host'", "it has no {host}"},
         {"--hosts a1 --at-once 0", "--at-once: \"0\" is no whole number from 1 to 4096"},
         {"--hosts a1 --time-limit 1h", "--time-limit: \"1h\" is no whole number from 1 to 3600"},
+        {"--from . --fabric a-name-that-is-one-letter-too-long=b1",
+         "--fabric \"a-name-that-is-one-letter-too-long=b1\": an id is letters"},
         {"--from . --fabric =a1", "--fabric \"=a1\": an id is letters"},
         {"--from . --fabric A=a1 --fabric B=a[1-2]",
          "--fabric \"B=a[1-2]\": host a1 is told twice"},
