@@ -19,6 +19,9 @@ bad_usage() {
         refuses "there are: batch hostfile nodelist" emit "$plan" --for slurm --part x &&
         refuses "name a plan" emit --for slurm && refuses "name a plan" draw &&
         refuses '--port "0"' emit "$plan" --for slurm --port 0 &&
+        refuses "--naive goes with --for holmes" emit "$plan" --for slurm --naive &&
+        refuses "--master: nothing is given" emit "$plan" --for slurm --master= &&
+        refuses "--program: tabs and line ends" emit "$plan" --for slurm --program $'a\nb' &&
         refuses "an absolute path is right" emit "$plan" --for slurm --plugin x.so &&
         refuses "one plan at a time" draw "$plan" "$plan"
 }

@@ -34,6 +34,16 @@ const struct holmes_emit_part *holmes_emit_find_part(const struct holmes_emit_fo
     return NULL;
 }
 
+/* A line of its own is what tells words apart in most of the files. */
+static int check_line(const char *option, const char *text, char *why, size_t why_len)
+{
+    if (!text || (*text && !strpbrk(text, "\n\r\t")))
+        return 0;
+    snprintf(why, why_len, "%s: %s", option,
+             *text ? "tabs and line ends do not belong in a name" : "nothing is given");
+    return -EINVAL;
+}
+
 int holmes_emit_check(const struct holmes_emit_options *o, char *why, size_t why_len)
 {
     size_t n = o->plugin ? strlen(o->plugin) : 0;
@@ -56,6 +66,10 @@ int holmes_emit_check(const struct holmes_emit_options *o, char *why, size_t why
         return snprintf(why, why_len, "--master \"%s\": a host's name or address is right",
                         o->master),
                -EINVAL;
+    if (check_line("--plugin", o->plugin, why, why_len) != 0 ||
+        check_line("--master", o->master, why, why_len) != 0 ||
+        check_line("--program", o->program, why, why_len) != 0)
+        return -EINVAL;
     return 0;
 }
 

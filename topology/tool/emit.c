@@ -36,7 +36,7 @@ static const struct argp_option options[] = {
      "absolute path of libnccl-net-holmes.so on the nodes (else it is found by its name)", 0},
     {"program", KEY_PROGRAM, "FILE", 0, "what each rank runs (pretrain_gpt.py)", 0},
     {"master", KEY_MASTER, "HOST", 0, "where ranks meet (the host of rank 0)", 0},
-    {"port", KEY_PORT, "N", 0, "of that (29500)", 0},
+    {"port", KEY_PORT, "N", 0, "port of the meeting (29500)", 0},
     {"cores", KEY_CORES, "N", 0, "cores of each rank in rankfiles (1)", 0},
     {"naive", KEY_NAIVE, NULL, 0,
      "holmes: the order of the cluster file and even layers, to compare with", 0},
@@ -161,6 +161,8 @@ static error_t parse_all(int key, char *arg, struct argp_state *state)
     find_form(r, state);
     if (!r->plan)
         argp_error(state, "name a plan, as holmes-topo plan -o wrote it");
+    if (r->o.naive && r->form && strcmp(r->form->name, "holmes") != 0)
+        argp_error(state, "--naive goes with --for holmes");
     return 0;
 }
 
