@@ -102,6 +102,9 @@ Test(host_counts, survive_both_writers)
         cr_expect_str_eq(json, again, "%s: another JSON the second time", e.file);
         if (e.nics + e.gpus > 0) {
             xml = written(holmes_host_nccl_xml, h);
+            cr_expect_eq(strstr(xml, "<system version=\"2\">") != NULL,
+                         strstr(e.file, "rccl") != NULL || strstr(e.file, "32em64t") != NULL,
+                         "%s: RCCL's version for AMD's GPUs, and NCCL's for others", e.file);
             from_xml = parse_ok(e.file, xml);
             expect(from_xml, &e);
             for (int g = 0; h->source == HOLMES_HOST_NCCL && g < h->ngpus * h->nnics; g++)
