@@ -1,4 +1,5 @@
 /* The slots of each fabric in the order in which stages take them, and the nodes of a result. */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,7 @@ int holmes_pools_init(const struct holmes_world *w, int tensor, struct holmes_po
         if (slots == 0) /* and perhaps of no fabric */
             continue;
         p = &pools[w->fabrics->group_fabric[i]];
+        assert(p->nodes);
         if (p->n > 0 &&
             holmes_world_type(w, p->nodes[0].group)->tflops != holmes_world_type(w, i)->tflops)
             p->unequal = true;
