@@ -343,12 +343,16 @@ static void write_cpu(struct writer *w, const struct holmes_host_cpu *c, bool fi
 }
 
 /* RCCL takes version 2 alone, NCCL version 1. */
-static bool is_of_amd(const struct holmes_host *h)
+static bool is_for_rccl(const struct holmes_host *h)
 {
-    for (int i = 0; i < h->ngpus; i++)
-        if (h->gpus[i].xgmi || h->gpus[i].vendor == 0x1002)
-            return true;
-    return false;
+    bool amd = false;
+
+    for (int i = 0; i < h->ngpus; i++) {
+        if (h->gpus[i].vendor == 0x10de)
+            return false;
+        amd |= h->gpus[i].xgmi || h->gpus[i].vendor == 0x1002;
+    }
+    return amd;
 }
 
 /* NCCL takes a NUMA node once. */
@@ -372,7 +376,7 @@ int holmes_host_nccl_xml(const struct holmes_host *h, FILE *out)
         return -ENOMEM;
     mark_nets(&w);
     open_tag(&w, "system");
-    attr_int(&w, "version", is_of_amd(h) ? 2 : 1);
+    attr_int(&w, "version", is_for_rccl(h) ? 2 : 1);
     open_end(&w);
     for (int i = 0; i < h->ncpus; i++)
         if (!is_repeated(h, i))
