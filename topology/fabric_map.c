@@ -215,6 +215,6 @@ int fabric_map_read(const char *path, const char *host, struct fabric_ids *out, 
     if (rc == 0 && !named)
         snprintf(why, why_len,
                  "HOLMES_FABRIC=\"@%s\" has no line for this host, %s: its ports have no id", path,
-                 host);
+                 *host ? host : "whose name is not known");
     return rc;
 }

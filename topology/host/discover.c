@@ -192,17 +192,20 @@ static int choose_ports(struct work *w, const struct holmes_host_request *req)
 {
     struct holmes_rdma_verdict *verdicts = calloc((size_t)w->nports + 1, sizeof *verdicts);
     struct holmes_nics *chosen = &w->h->chosen;
+    struct holmes_rdma_request rdma = req->rdma;
     bool told = addrs_told(w);
     char why[1024] = "";
     int nnics = 0, rc = 0;
 
     if (!verdicts)
         return -ENOMEM;
+    if (!w->t->live && !rdma.host)
+        rdma.host = w->h->hostname; /* in a file of ids: not this machine's */
     if (req->rdma_off) {
         for (int i = 0; i < w->nports; i++)
             snprintf(verdicts[i].reason, sizeof verdicts[i].reason, "NCCL_IB_DISABLE is set");
     } else {
-        rc = holmes_rdma_choose(w->ports, w->nports, &req->rdma, told ? w->ifs : NULL,
+        rc = holmes_rdma_choose(w->ports, w->nports, &rdma, told ? w->ifs : NULL,
                                 told ? w->nifs : 0, w->ethernet, w->nethernet, verdicts,
                                 chosen->nics, &nnics, why, sizeof why);
         if (rc == -EINVAL)

@@ -1,5 +1,6 @@
 /* Looking at recorded machines: what is told of them, and that nothing of this machine gets in. */
 #include <errno.h>
+#include <limits.h>
 #include <unistd.h>
 
 #include "../../unit/sysfs_tree.h"
@@ -108,6 +109,30 @@ Test(host_discover, chooses_what_the_plugin_chooses)
         }
         holmes_host_destroy(h);
     }
+    recorded_remove(&r);
+}
+
+/* By the recorded machine's name, not by that of the machine that the test runs on. */
+Test(host_discover, finds_a_recorded_machine_in_the_file_of_fabric_ids)
+{
+    struct recorded r = recorded_build("roce-h100", 1);
+    char file[200], fabric[210], own[HOST_NAME_MAX + 1] = "", why[1024] = "";
+    struct holmes_host_request req = {.rdma = HOLMES_RDMA_NOTHING_ASKED};
+    struct holmes_host *h = NULL;
+    FILE *f;
+
+    snprintf(file, sizeof file, "%s/fabrics", r.root);
+    snprintf(fabric, sizeof fabric, "@%s", file);
+    req.rdma.fabric = fabric;
+    gethostname(own, sizeof own - 1);
+    f = fopen(file, "w");
+    cr_assert_not_null(f);
+    fprintf(f, "b[1-2] west\n%s east\n", own);
+    fclose(f);
+    cr_assert_eq(holmes_host_discover(r.root, &req, &h, why, sizeof why), 0, "%s", why);
+    cr_assert_gt(h->chosen.nshown, 0);
+    cr_expect_str_eq(h->chosen.nics[0].rdma.fabric, "west");
+    holmes_host_destroy(h);
     recorded_remove(&r);
 }
 
