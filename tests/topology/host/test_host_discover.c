@@ -60,6 +60,7 @@ Test(host_discover, tells_all_of_an_infiniband_node)
     cr_expect(find_netif(h, "eth0")->verdict.used);
     cr_expect_eq(find_netif(h, "eth0")->seen.speed_mbps, 25000);
     cr_expect_str_eq(find_netif(h, "eth0")->seen.pci_path, "0000:69:00.0");
+    cr_expect_str_eq(find_netif(h, "lo")->verdict.reason, "loopback; there is ethernet");
     cr_expect_eq(h->chosen.nshown, 8);
     cr_expect_eq(h->chosen.n, 9);
     holmes_host_destroy(h);
@@ -211,6 +212,41 @@ Test(host_discover, shows_nothing_of_this_machine_in_another_ones_tree)
     cr_expect_eq(find_port(h, "mlx4_0")->seen.numa_node, 1);
     holmes_host_destroy(h);
     recorded_remove(&r);
+}
+
+/* As the kernel makes "running" of the state: unknown counts as up. */
+Test(host_discover, makes_of_recorded_states_what_the_kernel_would)
+{
+    static const struct {
+        const char *name, *flags, *operstate, *carrier, *reason;
+    } cases[] = {
+        {"a0", "0x1003", "up", NULL, "its addresses are not recorded"},
+        {"a1", "0x1003", "unknown", NULL, "its addresses are not recorded"},
+        {"a2", "0x1003", "lowerlayerdown", "1", "has no carrier"},
+        {"a3", "0x1003", NULL, "1", "its addresses are not recorded"},
+        {"a4", "0x1003", NULL, "0", "has no carrier"},
+        {"a5", "0x1002", "up", "1", "is down"},
+        {"a6", NULL, "up", "1", "its state is not recorded"},
+    };
+    struct sysfs_tree t;
+    struct holmes_host *h;
+
+    tree_init(&t);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tree_write(&t, "1", "sys/class/net/%s/type", cases[i].name);
+        if (cases[i].flags)
+            tree_write(&t, cases[i].flags, "sys/class/net/%s/flags", cases[i].name);
+        if (cases[i].operstate)
+            tree_write(&t, cases[i].operstate, "sys/class/net/%s/operstate", cases[i].name);
+        if (cases[i].carrier)
+            tree_write(&t, cases[i].carrier, "sys/class/net/%s/carrier", cases[i].name);
+    }
+    h = discover_ok(t.root);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        cr_expect_str_eq(find_netif(h, cases[i].name)->verdict.reason, cases[i].reason, "%s",
+                         cases[i].name);
+    holmes_host_destroy(h);
+    tree_fini(&t);
 }
 
 Test(host_discover, follows_no_link_out_of_the_tree)
