@@ -5,4 +5,8 @@
  * as the driver names it; 0: not known. */
 double holmes_gpu_spec_tflops(const char *model);
 
+/* Gb/s of one GPU to the others of its node, each way, over the NVLink that boards of this module
+ * have; 0: none, or not known. */
+double holmes_gpu_spec_nvlink_gbps(const char *model);
+
 #endif

@@ -27,10 +27,13 @@ void holmes_node_type_fini(struct holmes_node_type *t)
 
 /* --- GPUs ------------------------------------------------------------------------------------ */
 
+/* As the source tells; where it tells nothing of links, as the data sheet. */
 static double gpu_links_gbps(const struct holmes_host_gpu *g)
 {
     int links = 0;
 
+    if (g->nlinks == 0 && g->sm <= 0)
+        return holmes_gpu_spec_nvlink_gbps(g->name);
     if (g->xgmi || g->sm < 70)
         return 0;
     for (int i = 0; i < g->nlinks; i++)

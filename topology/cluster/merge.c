@@ -1,5 +1,6 @@
 /* Equal machines together. */
 #include "cluster/merge.h"
+#include "cluster/gpu_spec.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cluster/gpu_spec.h"
 #include "cluster/host_type.h"
 #include "siphash.h"
 
@@ -371,6 +373,10 @@ static void notes_specs(struct holmes_merge *m)
         else if (t->gpus > 0)
             note(m, "type %s: the GPUs' speed is not known; write \"tflops\" into the file",
                  t->name);
+        if (t->gpus > 0 && t->gpu && t->intra_gbps > 0 &&
+            t->intra_gbps == holmes_gpu_spec_nvlink_gbps(t->gpu))
+            note(m, "type %s: %g Gb/s between its GPUs are the data sheet's NVLink of %s", t->name,
+                 t->intra_gbps, t->gpu);
     }
 }
 

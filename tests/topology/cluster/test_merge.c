@@ -104,6 +104,8 @@ Test(merge, equal_machines_are_one_type_and_a_range)
     cr_expect_str_eq(c->types[1].nics[0].gids, "v1-ipv4,v2-ipv4");
     cr_expect_eq(c->types[1].nics[0].link, HOLMES_LINK_ETHERNET);
     expect_in(text, "989 TFLOPS are the data sheet's peak of NVIDIA H100 80GB HBM3");
+    cr_expect_eq(c->types[0].intra_gbps, 3600); /* sysfs tells nothing of NVLink */
+    expect_in(text, "3600 Gb/s between its GPUs are the data sheet's NVLink of NVIDIA H100");
     cr_expect_null(strstr(text, "differ"), "%s", text);
     free(text);
     holmes_cluster_destroy(c);
@@ -360,25 +362,31 @@ Test(gpu_spec, knows_models_by_whole_words)
 {
     static const struct {
         const char *model;
-        double tflops;
+        double tflops, nvlink_gbps;
     } rows[] = {
-        {"NVIDIA H100 80GB HBM3", 989},
-        {"NVIDIA H100 PCIe", 756},
-        {"NVIDIA H200", 989},
-        {"NVIDIA A100-SXM4-80GB", 312},
-        {"NVIDIA A10", 125},
-        {"NVIDIA RTX A1000", 0},
-        {"Tesla V100-SXM2-32GB", 125},
-        {"Tesla V100-PCIE-16GB", 112},
-        {"NVIDIA GH200 480GB", 989},
-        {"AMD Instinct MI300X", 1307},
-        {"NVIDIA L4", 121},
-        {"NVIDIA L40S", 362},
-        {"", 0},
-        {"Quadro", 0},
+        {"NVIDIA H100 80GB HBM3", 989, 3600},
+        {"NVIDIA H100 PCIe", 756, 0},
+        {"NVIDIA H200", 989, 3600},
+        {"NVIDIA A100-SXM4-80GB", 312, 2400},
+        {"NVIDIA A100 80GB PCIe", 312, 0},
+        {"NVIDIA A800-SXM4-80GB", 312, 1600},
+        {"NVIDIA A10", 125, 0},
+        {"NVIDIA RTX A1000", 0, 0},
+        {"Tesla V100-SXM2-32GB", 125, 1200},
+        {"Tesla V100-PCIE-16GB", 112, 0},
+        {"NVIDIA GH200 480GB", 989, 0},
+        {"AMD Instinct MI300X", 1307, 0},
+        {"NVIDIA L4", 121, 0},
+        {"NVIDIA L40S", 362, 0},
+        {"", 0, 0},
+        {"Quadro", 0, 0},
     };
 
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double nvlink = holmes_gpu_spec_nvlink_gbps(rows[i].model);
+
         cr_expect_eq(holmes_gpu_spec_tflops(rows[i].model), rows[i].tflops, "%s: %g", rows[i].model,
                      holmes_gpu_spec_tflops(rows[i].model));
+        cr_expect_eq(nvlink, rows[i].nvlink_gbps, "%s: %g", rows[i].model, nvlink);
+    }
 }
