@@ -104,28 +104,37 @@ Test(host_damaged, is_refused_with_line_and_reason)
     }
 }
 
-/* 10 MB of elements, one in the other. */
-static void refuse_nested(const char *head, const char *element)
+static char *repeat(char *at, const char *text, size_t n)
 {
-    size_t n = 10000000 / strlen(element), len = strlen(head);
-    char *text = malloc(len + n * strlen(element) + 1), why[1024] = "";
+    for (size_t i = 0; i < n; i++, at += strlen(text))
+        memcpy(at, text, strlen(text));
+    return at;
+}
+
+/* 10 MB of elements, one in the other, and well-formed. */
+static void refuse_nested(const char *head, const char *open, const char *close, const char *tail)
+{
+    size_t n = 10000000 / (strlen(open) + strlen(close));
+    char *text = malloc(strlen(head) + n * (strlen(open) + strlen(close)) + strlen(tail)), *end;
+    char why[1024] = "";
     struct holmes_host *h = NULL;
 
     cr_assert_not_null(text);
-    memcpy(text, head, len);
-    for (size_t i = 0; i < n; i++, len += strlen(element))
-        memcpy(text + len, element, strlen(element));
-    cr_expect_eq(holmes_host_parse("f", text, len, &h, why, sizeof why), -EINVAL);
+    end = repeat(repeat(repeat(repeat(text, head, 1), open, n), close, n), tail, 1);
+    cr_expect_eq(holmes_host_parse("f", text, (size_t)(end - text), &h, why, sizeof why), -EINVAL);
     cr_expect_null(h);
     cr_expect_eq(strncmp(why, "f:1:", 4), 0, "%s", why);
+    cr_expect(strstr(why, "depth"), "%s", why);
     free(text);
 }
 
 Test(host_damaged, ten_megabytes_of_nesting_are_refused)
 {
-    refuse_nested("<system version=\"1\"><cpu numaid=\"0\">", "<pci busid=\"0000:01:00.0\">");
-    refuse_nested("<topology version=\"2.0\">", "<object type=\"Group\">");
-    refuse_nested("{\"holmes-host\": ", "[");
+    refuse_nested("<system version=\"1\"><cpu numaid=\"0\">", "<pci busid=\"0000:01:00.0\">",
+                  "</pci>", "</cpu></system>");
+    refuse_nested("<topology version=\"2.0\">", "<object type=\"Group\">", "</object>",
+                  "</topology>");
+    refuse_nested("{\"holmes-host\": ", "[", "]", "}");
 }
 
 Test(host_damaged, every_prefix_of_a_file_is_refused_or_read)
