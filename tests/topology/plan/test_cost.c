@@ -154,3 +154,23 @@ Test(cost, early_stages_hold_more_microbatches)
     b.job.microbatches = 1;
     cr_expect_float_eq(holmes_cost_memory(&b.job, 1, 2), holmes_cost_memory(&b.job, 2, 2), 1);
 }
+
+Test(cost, later_stages_gather_while_the_pipeline_fills)
+{
+    struct holmes_plan_cost cost;
+    struct bench b;
+    double fill, drain;
+
+    bench_init(&b, 2, 8);
+    b.job.data = 2;
+    b.edges[0].local_gbps = 1; /* messages that take as long as the rings */
+    b.stages[1].ring_gbps = 1;
+    holmes_cost_step(&b.job, &cost, NULL);
+    cr_assert_gt(b.edges[0].message_s, 0.01);
+    fill = b.stages[0].forward_s + b.edges[0].message_s;
+    drain = b.stages[0].backward_s + b.edges[0].message_s;
+    cr_assert_gt(b.stages[1].gather_s, fill);
+    cr_assert_gt(b.stages[1].scatter_s, drain);
+    cr_expect_float_eq(
+        cost.data_comm_s / (b.stages[1].scatter_s - drain + b.stages[1].gather_s - fill), 1, 1e-9);
+}

@@ -535,3 +535,26 @@ Test(plan, tells_links_that_are_missing_in_one_sentence)
     holmes_plan_destroy(p);
     world_fini(&w);
 }
+
+/* Three nodes of two slots carry two stages of three: the middle one has rings of both. */
+Test(plan, rings_of_two_stages_share_the_nics_of_their_common_node)
+{
+    struct world_of w;
+    struct holmes_plan_request r = request_of("gpt-3.6b", 48);
+    struct holmes_plan *p;
+    double ring_gbps;
+
+    world_init(&w);
+    world_type(&w, "any", 8, 312, 80, 25);
+    world_group(&w, "n[1-3]", 0, world_fabric(&w, "A", true, 200));
+    r.tensor = 4;
+    r.pipeline = 2;
+    r.data = 3;
+    r.no_overlap = true;
+    p = plan_of(&w, &r);
+    cr_assert_eq(p->stages[0].last_node, p->stages[1].first_node);
+    ring_gbps = p->stages[0].data_bytes * 8 / p->stages[0].data_s / 1e9;
+    cr_expect_float_eq(ring_gbps, 200 * 0.41 / (2 * 4), 1e-6);
+    holmes_plan_destroy(p);
+    world_fini(&w);
+}
