@@ -163,13 +163,16 @@ static int check_edges(const struct holmes_plan_doc *doc, struct holmes_json_rea
 {
     const struct holmes_plan *p = doc->plan;
 
+    if (p->nedges < p->nstages - 1)
+        return holmes_json_refuse(r, ".edges: %d of them do not join %d stages", p->nedges,
+                                  p->nstages);
     for (int i = 0; i < p->nedges; i++) {
         const struct holmes_plan_edge *e = &p->edges[i];
-        bool chain = e->to_stage == e->from_stage + 1,
-             embedding = doc->request.model.tied && e->from_stage == p->nstages - 1 &&
-                         e->to_stage == 0 && p->nstages > 1;
+        bool chain = i < p->nstages - 1 && e->from_stage == i && e->to_stage == i + 1,
+             embedding = doc->request.model.tied && p->nstages > 1 && i == p->nstages - 1 &&
+                         e->from_stage == i && e->to_stage == 0;
 
-        if (e->from_stage >= p->nstages || e->to_stage >= p->nstages || !(chain || embedding))
+        if (!chain && !embedding)
             return holmes_json_refuse(r,
                                       ".edges[%d] goes from stage %d to %d: neighbours of %d "
                                       "stages are right%s",

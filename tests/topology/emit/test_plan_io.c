@@ -138,6 +138,10 @@ static const struct {
     {"\"last_node\": 1", "\"last_node\": 0", "nodes 0 to 0 do not hold its ranks 0 to 15"},
     {"\"last_node\": 1", "\"last_node\": 9", "nodes 0 to 9 do not hold"},
     {"\"to_stage\": 1", "\"to_stage\": 2", "edges[0] goes from stage 0 to 2"},
+    {"\"from_stage\": 1, \"to_stage\": 2", "\"from_stage\": 0, \"to_stage\": 1",
+     "edges[1] goes from stage 0 to 1"}, /* twice, and one is missing */
+    {"\"from_stage\": 2, \"to_stage\": 3", "\"from_stage\": 3, \"to_stage\": 0",
+     "edges[2] goes from stage 3 to 0"},
     {"\"hosts\": \"b[1-3],c7\", \"type\"", "\"hosts\": \"b[3-1]\", \"type\"",
      "cluster.groups[1].hosts: "},
     {"\"hosts\": \"b[1-3],c7\", \"type\"", "\"hosts\": \"b[1-2],a002,c7\", \"type\"",
@@ -185,6 +189,20 @@ Test(plan_io, refuses_what_contradicts_itself)
     }
     for (size_t len = 0; len < strlen(text) - 2; len += 7)
         cr_expect(holmes_plan_parse("plan.json", text, len, &out, why, sizeof why) == -EINVAL);
+    free(text);
+    holmes_plan_doc_fini(&doc);
+}
+
+Test(plan_io, refuses_stages_that_nothing_joins)
+{
+    struct holmes_plan_doc doc = two(), out = {0};
+    char *text = written(&doc), why[512] = "";
+    char *edges = strstr(text, "\"edges\": [") + strlen("\"edges\": [");
+    char *end = strchr(edges, ']');
+
+    memset(edges, ' ', (size_t)(end - edges));
+    cr_expect(holmes_plan_parse("p", text, strlen(text), &out, why, sizeof why) == -EINVAL);
+    cr_expect_str_eq(why, "p: plan.edges: 0 of them do not join 4 stages");
     free(text);
     holmes_plan_doc_fini(&doc);
 }
