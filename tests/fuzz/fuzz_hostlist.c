@@ -26,8 +26,9 @@ static void same(const struct holmes_hostlist *a, const struct holmes_hostlist *
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct holmes_hostlist list, again, part, grown = {0};
-    char *text = strndup((const char *)data, size), *printed, why[200], name[HOLMES_HOST_NAME_MAX];
+    char *text = calloc(1, size + 1), *printed, why[200], name[HOLMES_HOST_NAME_MAX];
 
+    memcpy(text, data, size);
     why[0] = '\0';
     if (size > 2000 || holmes_hostlist_parse(text, &list, why, sizeof why) != 0) {
         expect(size > 2000 || why[0]);
