@@ -119,6 +119,18 @@ void holmes_table_column(struct holmes_table *t, const char *heading, enum holme
     t->lost |= !c->lines[0] || (*cut && !c->lines[1]);
 }
 
+struct holmes_table *holmes_table_of(const char *const *headings, const char *align)
+{
+    struct holmes_table *t;
+
+    if (holmes_table_create((int)strlen(align), &t) != 0)
+        return NULL;
+    for (int i = 0; align[i]; i++)
+        holmes_table_column(t, headings[i],
+                            align[i] == 'r' ? HOLMES_TABLE_RIGHT : HOLMES_TABLE_LEFT);
+    return t;
+}
+
 void holmes_table_cell(struct holmes_table *t, const char *fmt, ...)
 {
     char *raw = NULL, **cells;

@@ -28,6 +28,8 @@ void holmes_table_column(struct holmes_table *t, const char *heading,
 /* The next cell; a row is full after `ncols` of them. Lack of memory is told by the print. */
 void holmes_table_cell(struct holmes_table *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* A table with its columns: `align` has a letter for each heading, 'l' or 'r'. NULL: no memory. */
+struct holmes_table *holmes_table_of(const char *const *headings, const char *align);
 /* A line across before the next row. Only between full rows. */
 void holmes_table_rule(struct holmes_table *t);
 

@@ -114,19 +114,6 @@ static const char *number(int v, char buf[16])
     return buf;
 }
 
-static struct holmes_table *table(const char *const *columns, const char *align)
-{
-    struct holmes_table *t;
-    int n = (int)strlen(align);
-
-    if (holmes_table_create(n, &t) != 0)
-        return NULL;
-    for (int i = 0; i < n; i++)
-        holmes_table_column(t, columns[i],
-                            align[i] == 'r' ? HOLMES_TABLE_RIGHT : HOLMES_TABLE_LEFT);
-    return t;
-}
-
 static int show(const char *title, struct holmes_table *t, FILE *out)
 {
     int rc = t ? 0 : -ENOMEM;
@@ -172,7 +159,7 @@ static int show_ports(const struct holmes_host *h, FILE *out)
         fputs("RDMA ports: none\n\n", out);
         return 0;
     }
-    t = table(columns, "lllrlllrll");
+    t = holmes_table_of(columns, "lllrlllrll");
     for (int i = 0; t && i < h->nports; i++) {
         const struct holmes_host_port *p = &h->ports[i];
         char a[16], b[16], g[80];
@@ -204,7 +191,7 @@ static int show_netifs(const struct holmes_host *h, FILE *out)
         fputs("Network interfaces: none\n\n", out);
         return 0;
     }
-    t = table(columns, "llrllrll");
+    t = holmes_table_of(columns, "llrllrll");
     for (int i = 0; t && i < h->nnetifs; i++) {
         const struct holmes_host_netif *n = &h->netifs[i];
         char a[16], b[16], list[512] = "", ip[INET6_ADDRSTRLEN];
@@ -237,7 +224,7 @@ static int show_gpus(const struct holmes_host *h, FILE *out)
         fputs("GPUs: none\n\n", out);
         return 0;
     }
-    t = table(columns, "rlllrrr");
+    t = holmes_table_of(columns, "rlllrrr");
     for (int i = 0; t && i < h->ngpus; i++) {
         const struct holmes_host_gpu *g = &h->gpus[i];
         int links = 0;
@@ -311,7 +298,7 @@ static int show_skipped(const struct holmes_host *h, FILE *out)
 
     if (h->nskipped == 0)
         return 0;
-    t = table(columns, "ll");
+    t = holmes_table_of(columns, "ll");
     for (int i = 0; t && i < h->nskipped; i++) {
         holmes_table_cell(t, "%s", h->skipped[i].what);
         holmes_table_cell(t, "%s", h->skipped[i].reason);
@@ -323,7 +310,7 @@ static int explain_gids(const struct holmes_host *h, FILE *out)
 {
     static const char *const columns[] = {"port", "index", "type", "GID", "netdev", "rank"};
     static const char *const types[] = {"InfiniBand", "RoCE v1", "RoCE v2"};
-    struct holmes_table *t = table(columns, "lrlllr");
+    struct holmes_table *t = holmes_table_of(columns, "lrlllr");
     bool any = false;
 
     for (int i = 0; t && i < h->nports; i++) {

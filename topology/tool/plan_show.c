@@ -9,19 +9,6 @@
 
 #define HOSTS_SHOWN 44 /* characters */
 
-static struct holmes_table *table(const char *const *columns, const char *align)
-{
-    struct holmes_table *t;
-    int n = (int)strlen(align);
-
-    if (holmes_table_create(n, &t) != 0)
-        return NULL;
-    for (int i = 0; i < n; i++)
-        holmes_table_column(t, columns[i],
-                            align[i] == 'r' ? HOLMES_TABLE_RIGHT : HOLMES_TABLE_LEFT);
-    return t;
-}
-
 static int show(const char *title, struct holmes_table *t, FILE *out)
 {
     int rc = t ? 0 : -ENOMEM;
@@ -128,7 +115,7 @@ static int show_stages(const struct holmes_plan_doc *doc, FILE *out)
         "of it shown\nms"};
     const struct holmes_plan *p = doc->plan;
     int64_t each = (int64_t)p->tensor * p->data;
-    struct holmes_table *t = table(columns, "rlllrrrrrrr");
+    struct holmes_table *t = holmes_table_of(columns, "rlllrrrrrrr");
 
     for (int i = 0; t && i < p->nstages; i++) {
         const struct holmes_plan_stage *s = &p->stages[i];
@@ -177,7 +164,7 @@ static int show_edges(const struct holmes_plan_doc *doc, FILE *out)
 
     if (p->nedges == 0)
         return 0;
-    t = table(columns, "lllrrrr");
+    t = holmes_table_of(columns, "lllrrrr");
     for (int i = 0; t && i < p->nedges; i++) {
         const struct holmes_plan_edge *e = &p->edges[i];
         const struct holmes_fabric *a = &doc->fabrics->fabrics[p->stages[e->from_stage].fabric];
@@ -215,7 +202,7 @@ static int show_cost(const struct holmes_plan *p, FILE *out)
         {"tied embedding", p->cost.embedding_s, p->naive.embedding_s},
     };
     bool naive = p->naive.step_s > 0;
-    struct holmes_table *t = table(columns, naive ? "lrr" : "lr");
+    struct holmes_table *t = holmes_table_of(columns, naive ? "lrr" : "lr");
     int rc;
 
     for (size_t i = 0; t && i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -265,7 +252,7 @@ static int show_idle(const struct holmes_plan_doc *doc, FILE *out)
 
     if (p->nidle == 0)
         return 0;
-    t = table(columns, "lrrl");
+    t = holmes_table_of(columns, "lrrl");
     for (int i = 0; t && i < p->nidle; i++) {
         const struct holmes_plan_idle *d = &p->idle[i];
         char *hosts = hosts_text(doc->cluster, d->group, d->first_host, d->nhosts);
