@@ -112,7 +112,7 @@ static void adopt(hwloc_topology_t topology, struct holmes_host *h)
             h->gpus[i].numa_node = h->pcis[h->gpus[i].pci].numa_node;
     if (cores > 0)
         h->cores = cores;
-    if (root->total_memory > 0)
+    if ((double)root->total_memory / (1 << 30) > h->memory_gib)
         h->memory_gib = (double)root->total_memory / (1 << 30);
 }
 

@@ -162,6 +162,7 @@ static int count_cores(const struct tree *t)
 int tree_read_machine(const struct tree *t, struct holmes_host *h)
 {
     struct processor p = read_processor(t);
+    double whole;
     int rc;
 
     if (t->live)
@@ -170,8 +171,10 @@ int tree_read_machine(const struct tree *t, struct holmes_host *h)
              sysfs_read(t->base, "etc/hostname", h->hostname, sizeof h->hostname) != 0)
         h->hostname[0] = '\0';
     rc = read_nodes(t, h, &p);
-    if (h->memory_gib <= 0 && t->base[0])
-        h->memory_gib = memory_gib(t->base, "proc/meminfo");
+    /* Memory that a hypervisor lends by turns is in the nodes only while it is there. */
+    whole = t->base[0] ? memory_gib(t->base, "proc/meminfo") : 0;
+    if (whole > h->memory_gib)
+        h->memory_gib = whole;
     if (h->memory_gib > HOST_MEMORY_MAX)
         h->memory_gib = 0;
     h->cores = count_cores(t);
