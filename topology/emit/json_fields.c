@@ -95,6 +95,28 @@ const char *holmes_json_need_text(const struct holmes_json_reader *r, const json
     return text;
 }
 
+json_t *holmes_json_text(const char *text)
+{
+    char *clean = malloc(strlen(text) + 1), *at = clean;
+    json_t *value = NULL;
+    size_t n;
+
+    if (!clean)
+        return NULL;
+    for (const char *p = text; *p; p += n) {
+        if (holmes_utf8_is_control(holmes_utf8_decode(p, &n))) {
+            *at++ = '?';
+        } else {
+            memcpy(at, p, n);
+            at += n;
+        }
+    }
+    *at = '\0';
+    value = json_string(clean);
+    free(clean);
+    return value;
+}
+
 static int read_number(const struct holmes_json_reader *r, const json_t *value,
                        const struct holmes_json_field *f, void *out)
 {
@@ -234,10 +256,10 @@ static json_t *field_value(const struct holmes_json_field *f, const void *in, bo
         return *skip ? NULL : json_boolean(*(const bool *)in);
     case HOLMES_JSON_TEXT:
         *skip = f->optional && !*(char *const *)in;
-        return *skip || !*(char *const *)in ? NULL : json_string(*(char *const *)in);
+        return *skip || !*(char *const *)in ? NULL : holmes_json_text(*(char *const *)in);
     case HOLMES_JSON_CHARS:
         *skip = f->optional && !*(const char *)in;
-        return *skip ? NULL : json_string(in);
+        return *skip ? NULL : holmes_json_text(in);
     case HOLMES_JSON_ENUM:
         *skip = f->optional && *(const int *)in == 0;
         return *skip ? NULL : json_string(f->choices[*(const int *)in]);

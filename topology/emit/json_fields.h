@@ -55,6 +55,10 @@ int holmes_json_fields_read(struct holmes_json_reader *r, const json_t *object,
 int holmes_json_fields_write(json_t *object, const struct holmes_json_field *fields,
                              const void *in);
 
+/* A text as holmes_json_need_text takes it: control characters become '?'. NULL: no memory, or no
+ * UTF-8. */
+json_t *holmes_json_text(const char *text);
+
 /* The member that must be there and be an object or an array; NULL after holmes_json_refuse. */
 const json_t *holmes_json_need(const struct holmes_json_reader *r, const json_t *object,
                                const char *key, json_type type);

@@ -105,7 +105,7 @@ static int add_texts(json_t *object, const char *key, char *const *texts, int n)
     json_t *list = add_list(object, key);
 
     for (int i = 0; list && i < n; i++)
-        if (json_array_append_new(list, json_string(texts[i])) != 0)
+        if (json_array_append_new(list, holmes_json_text(texts[i])) != 0)
             return -ENOMEM;
     return list ? 0 : -ENOMEM;
 }
@@ -155,9 +155,9 @@ static int write_groups(const struct holmes_plan_doc *doc, json_t *list)
             return -ENOMEM;
         rc = add_hosts(group, &g->hosts, 0, g->hosts.nhosts);
         if (rc == 0)
-            rc = add(group, "type", json_string(c->types[g->type].name));
+            rc = add(group, "type", holmes_json_text(c->types[g->type].name));
         if (rc == 0 && fabric >= 0)
-            rc = add(group, "in", json_string(doc->fabrics->fabrics[fabric].name));
+            rc = add(group, "in", holmes_json_text(doc->fabrics->fabrics[fabric].name));
         if (rc == 0)
             rc = holmes_json_fields_write(group, holmes_group_fields, g);
     }
@@ -171,7 +171,7 @@ static int write_cluster(const struct holmes_plan_doc *doc, json_t *root)
     int rc = cluster ? 0 : -ENOMEM;
 
     if (rc == 0 && c->name)
-        rc = add(cluster, "name", json_string(c->name));
+        rc = add(cluster, "name", holmes_json_text(c->name));
     if (rc == 0)
         rc = write_types(c, add_list(cluster, "types"));
     if (rc == 0)
@@ -244,7 +244,7 @@ static int write_stages(const struct holmes_plan_doc *doc, json_t *list)
 
         rc = append(list, holmes_stage_fields, &p->stages[i], &stage);
         if (rc == 0)
-            rc = add(stage, "fabric", json_string(fabric));
+            rc = add(stage, "fabric", holmes_json_text(fabric));
     }
     return rc;
 }

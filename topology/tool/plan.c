@@ -218,7 +218,7 @@ static error_t parse_job(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case KEY_BATCH:
-        r->global_batch = number(state, "global-batch", arg, 1, INT32_MAX);
+        r->global_batch = number(state, "global-batch", arg, 1, 1000000000);
         return 0;
     case KEY_MICRO:
         r->micro_batch = number(state, "micro-batch", arg, 1, INT32_MAX);

@@ -193,6 +193,25 @@ Test(plan_io, refuses_what_contradicts_itself)
     holmes_plan_doc_fini(&doc);
 }
 
+/* People's texts come from files that take any. */
+Test(plan_io, what_is_written_is_read_whatever_its_texts_are)
+{
+    struct holmes_plan_doc doc = two(), again = {0};
+    char *text, why[512] = "";
+
+    free(doc.cluster->name);
+    doc.cluster->name = strdup("two\nfloors\t\x1b[31m \u00e9");
+    free(doc.cluster->groups[1].why);
+    doc.cluster->groups[1].why = strdup("line 1\nline 2");
+    text = written(&doc);
+    cr_assert_eq(holmes_plan_parse("p", text, strlen(text), &again, why, sizeof why), 0, "%s", why);
+    cr_expect_str_eq(again.cluster->name, "two?floors??[31m \u00e9");
+    cr_expect_str_eq(again.cluster->groups[1].why, "line 1?line 2");
+    free(text);
+    holmes_plan_doc_fini(&doc);
+    holmes_plan_doc_fini(&again);
+}
+
 Test(plan_io, refuses_stages_that_nothing_joins)
 {
     struct holmes_plan_doc doc = two(), out = {0};
