@@ -30,7 +30,7 @@ void port_counters_read(const char *sysfs_root, const char *device, int port,
         if (!f)
             continue;
         if (fscanf(f, "%llu", &value) == 1) {
-            strcpy(out->counters[out->n].name, e->d_name);
+            memcpy(out->counters[out->n].name, e->d_name, strlen(e->d_name) + 1);
             out->counters[out->n++].value = value;
         }
         fclose(f);
