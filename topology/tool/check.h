@@ -51,7 +51,7 @@ struct holmes_check_result {
     double rtt_us;
     double gbps[2]; /* a to b, b to a */
     int round;      /* of the schedule: pairs of one round were measured at the same time */
-    bool alone;     /* measured again by itself, the better figure kept */
+    bool alone;     /* tried again by itself, the better outcome kept */
 };
 
 /* How fast the nodes of a run are to be asked, and how. */
@@ -86,8 +86,8 @@ int holmes_check_session_open(struct holmes_check_run *run, const struct holmes_
                               struct holmes_check_session **out, char *why, size_t why_len);
 /* Measures all pairs round by round, until they are done or the time is. 0 or -EINTR. */
 int holmes_check_session_measure(struct holmes_check_session *s);
-/* Measures these pairs (indices) again, one at a time, as far as the time goes, and keeps the
- * better figures. 0 or -EINTR. */
+/* Tries these pairs (indices), measured or broken, again, one at a time, as far as the time goes,
+ * and keeps the better outcome. 0 or -EINTR. */
 int holmes_check_session_again(struct holmes_check_session *s, const int *pairs, int n);
 /* Ends the agents. NULL is fine. */
 void holmes_check_session_close(struct holmes_check_session *s);
@@ -115,7 +115,7 @@ struct holmes_check_limits {
 /* One thing that is not as it should be. */
 struct holmes_check_finding {
     int node, pair; /* index, or -1 */
-    bool slow;      /* it may be better when measured alone */
+    bool slow;      /* it may be better when tried alone */
     int like;       /* equal for findings that have one cause in all likelihood; 0: none other */
     char what[800]; /* a sentence that names the hosts */
     char remedy[400];

@@ -297,6 +297,7 @@ static void judge_pair(struct judge *j, int i)
     case HOLMES_CHECK_BROKEN:
         f = find(j, -1, i);
         f->like = like(LIKE_BROKEN, NULL);
+        f->slow = !p->alone; /* a hello may have stood in line behind the others' messages */
         snprintf(f->what, sizeof f->what, "%s and %s: %s", host(j, p->a), host(j, p->b), p->why);
         snprintf(f->remedy, sizeof f->remedy,
                  "look for a firewall between them (HOLMES_PORT_RANGE says which ports) and for "

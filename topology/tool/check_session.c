@@ -420,6 +420,11 @@ static int measure_active(struct holmes_check_session *s)
 
 /* --- rounds ----------------------------------------------------------------------------------- */
 
+static bool is_cut_off(const struct holmes_check_node *n)
+{
+    return n->successes == 0 && n->failures >= HOLMES_CHECK_TRIES;
+}
+
 /* Takes the pair into the round, unless it cannot be measured. */
 static void pair_begin(struct holmes_check_session *s, struct holmes_check_result *r)
 {
@@ -429,8 +434,7 @@ static void pair_begin(struct holmes_check_session *s, struct holmes_check_resul
     for (int i = 0; i < 2; i++) {
         struct holmes_check_node *n = &s->run->nodes[nodes[i]];
 
-        if (n->state == HOLMES_CHECK_THERE && n->successes == 0 &&
-            n->failures >= HOLMES_CHECK_TRIES)
+        if (n->state == HOLMES_CHECK_THERE && is_cut_off(n))
             node_fail(s, nodes[i], HOLMES_CHECK_CUT_OFF,
                       "it and none of %d others reached each other; the last: %s", n->failures,
                       s->peers[nodes[i]].last_failure);
@@ -462,13 +466,22 @@ static void pair_end(struct holmes_check_session *s, struct active *a)
         nodes[r->b].successes++;
         a->now.state = HOLMES_CHECK_MEASURED;
     }
-    if (r->state != HOLMES_CHECK_MEASURED) {
+    if (r->state == HOLMES_CHECK_WAITING) {
         *r = a->now;
         return;
     }
-    /* A second measurement, alone: the better figures count. */
-    if (a->broken)
+    /* A second measurement, alone: what went well goes before what did not, and the better figures
+     * count. */
+    if (a->broken) {
+        r->alone = true;
         return;
+    }
+    if (r->state == HOLMES_CHECK_BROKEN) {
+        *r = a->now;
+        r->alone = true;
+        r->why[0] = '\0';
+        return;
+    }
     a->now.alone = true;
     for (int i = 0; i < 2; i++)
         if (r->gbps[i] > a->now.gbps[i])
@@ -528,7 +541,9 @@ int holmes_check_session_again(struct holmes_check_session *s, const int *pairs,
     for (int i = 0; rc == 0 && i < n && left_ms(s) > 4 * RUN_MS_MAX; i++) {
         struct holmes_check_result *r = &s->run->pairs[pairs[i]];
 
-        if (r->state != HOLMES_CHECK_MEASURED)
+        if (r->state != HOLMES_CHECK_MEASURED && r->state != HOLMES_CHECK_BROKEN)
+            continue;
+        if (is_cut_off(&s->run->nodes[r->a]) || is_cut_off(&s->run->nodes[r->b]))
             continue;
         if (s->run->nodes[r->a].state != HOLMES_CHECK_THERE ||
             s->run->nodes[r->b].state != HOLMES_CHECK_THERE)

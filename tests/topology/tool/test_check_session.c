@@ -207,6 +207,31 @@ Test(check_session, again_keeps_the_better_figure, .timeout = 120)
     close_world(&w);
 }
 
+/* The first connection was lost behind the messages of other pairs, the next is not. */
+Test(check_session, again_gives_a_broken_pair_its_second_chance, .timeout = 120)
+{
+    struct world w;
+    int first = 0;
+
+    open_world(&w,
+               HELLO
+               "t=0; say() { echo \"{\\\"pair\\\":$pair,\\\"is\\\":$1}\"; }; while read -r verb "
+               "pair more; do [ $verb = connect ] && [ $((t = t + 1)) = 1 ] && say "
+               "'\"failed\",\"reason\":\"timed out\"' && continue; case $verb in listen) say "
+               "\"\\\"handle\\\",\\\"handle\\\":\\\"$(printf %0256d 0)\\\"\";; connect) say "
+               "'\"up\",\"wire\":\"tcp\",\"reason\":\"r\",\"local\":\"e\",\"peer\":\"e\"';; ping) "
+               "say '\"round trip\",\"us\":40';; send) say '\"rate\",\"gbps\":7';; *) say "
+               "'\"done\"';; esac; done",
+               2, 50);
+    cr_assert_eq(holmes_check_session_measure(w.session), 0);
+    cr_assert_eq(w.run->pairs[0].state, HOLMES_CHECK_BROKEN);
+    for (int i = 0; i < 2 && w.run->pairs[0].state == HOLMES_CHECK_BROKEN; i++)
+        cr_assert_eq(holmes_check_session_again(w.session, &first, 1), 0);
+    cr_assert_eq(w.run->pairs[0].state, HOLMES_CHECK_MEASURED, "%s", w.run->pairs[0].why);
+    cr_assert(w.run->pairs[0].alone && w.run->pairs[0].gbps[0] == 7 && !w.run->pairs[0].why[0]);
+    close_world(&w);
+}
+
 /* Agents that take their time: what does not fit into the limit is left, and the limit holds. */
 Test(check_session, time_limit_ends_it, .timeout = 120)
 {
