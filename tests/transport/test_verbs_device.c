@@ -548,26 +548,34 @@ Test(verbs_device, lane_is_connected_once)
 
 /* ---- events ---- */
 
-static void shell(const char *command)
+/* Runs a command in which each %d stands for this process: other tests, which run beside it, have
+ * devices of their own. */
+static void shell(const char *format)
 {
+    char command[256];
+    int pid = (int)getpid();
+
+    snprintf(command, sizeof command, format, pid, pid, pid, pid);
     cr_assert_eq(system(command), 0, "%s", command);
 }
 
 /* An RDMA device of this test's own, on an interface that leads nowhere. */
 static struct holmes_nic private_device(void)
 {
-    struct holmes_nic nic = {.name = "rxe_own", .rdma = {.device = "rxe_own", .port = 1}};
+    struct holmes_nic nic = {.rdma = {.port = 1}};
 
     if (geteuid() != 0)
         cr_skip_test("needs root");
-    shell("ip link add own0 type dummy && ip link set own0 up && "
-          "rdma link add rxe_own type rxe netdev own0");
+    snprintf(nic.name, sizeof nic.name, "rxe_own%d", (int)getpid());
+    snprintf(nic.rdma.device, sizeof nic.rdma.device, "rxe_own%d", (int)getpid());
+    shell("ip link add own%d type dummy && ip link set own%d up && "
+          "rdma link add rxe_own%d type rxe netdev own%d");
     return nic;
 }
 
 static void private_device_remove(void)
 {
-    shell("rdma link del rxe_own && ip link del own0");
+    shell("rdma link del rxe_own%d && ip link del own%d");
 }
 
 Test(verbs_device, port_that_goes_down_and_comes_back_is_two_lines_and_ends_nothing)
@@ -579,13 +587,13 @@ Test(verbs_device, port_that_goes_down_and_comes_back_is_two_lines_and_ends_noth
     end_open(&e, wire, &nic);
     half = half_make(&e, WIRE_ACCEPT);
     holmes_log_set_sink(keep_log, NULL, HOLMES_LOG_INFO);
-    shell("ip link set own0 down");
-    expect_logged("nic rxe_own: port down");
-    shell("ip link set own0 up");
-    expect_logged("nic rxe_own: port up");
+    shell("ip link set own%d down");
+    expect_logged(": port down");
+    shell("ip link set own%d up");
+    expect_logged(": port up");
     cr_assert_eq(wire->lane_poll(half.lane), -EAGAIN, "the lane ended");
-    shell("ip addr add 10.77.0.1/24 dev own0");
-    expect_logged("nic rxe_own: GID table changed");
+    shell("ip addr add 10.77.0.1/24 dev own%d");
+    expect_logged(": GID table changed");
     wire->lane_close(half.lane);
     end_close(&e);
     holmes_log_set_sink(NULL, NULL, HOLMES_LOG_WARN);
@@ -600,7 +608,7 @@ Test(verbs_device, port_that_is_down_is_not_opened)
     int before;
 
     cr_assert_eq(wire->load(why, sizeof why), 0, "%s", why);
-    shell("ip link set own0 down");
+    shell("ip link set own%d down");
     before = open_descriptors();
     cr_assert_eq(wire->nic_open(&nic, 0, 0, &wn), -ENETDOWN);
     nic.rdma.port = 2;
