@@ -107,6 +107,54 @@ const struct holmes_bucket *holmes_dp_bucket(const struct holmes_dp *d, int i)
     return &d->buckets[i].range;
 }
 
+static void own_part(const struct holmes_dp *d, struct holmes_optimizer *o, size_t offset,
+                     size_t count, struct holmes_owned *out)
+{
+    *out = (struct holmes_owned){.offset = offset,
+                                 .count = count,
+                                 .w = holmes_stage_params(d->stage) + offset,
+                                 .m = holmes_optimizer_first_moments(o),
+                                 .v = holmes_optimizer_second_moments(o)};
+}
+
+/* Walks the blocks of this rank and, for `tails`, what is left over. Returns how many there are;
+ * the i-th goes into *out. */
+static int walk_parts(const struct holmes_dp *d, bool blocks, bool tails, int i,
+                      struct holmes_owned *out)
+{
+    int n = 0;
+
+    for (int k = 0; k < d->count; k++) {
+        const struct bucket_state *b = &d->buckets[k];
+
+        if (blocks && b->own && n++ == i)
+            own_part(d, b->own, own_offset(d, b), b->block, out);
+        if (tails && b->rest && n++ == i)
+            own_part(d, b->rest, b->tail_offset, b->tail, out);
+    }
+    return n;
+}
+
+int holmes_dp_nowned(const struct holmes_dp *d)
+{
+    return walk_parts(d, true, d->links->dp->comm->rank == 0, -1, NULL);
+}
+
+void holmes_dp_owned(const struct holmes_dp *d, int i, struct holmes_owned *out)
+{
+    walk_parts(d, true, d->links->dp->comm->rank == 0, i, out);
+}
+
+int holmes_dp_nshared(const struct holmes_dp *d)
+{
+    return walk_parts(d, false, true, -1, NULL);
+}
+
+void holmes_dp_shared(const struct holmes_dp *d, int i, struct holmes_owned *out)
+{
+    walk_parts(d, false, true, i, out);
+}
+
 static int sum_tied(struct holmes_dp *d)
 {
     const struct holmes_tensor *tied = holmes_stage_tied(d->stage);

@@ -25,6 +25,24 @@ void holmes_dp_destroy(struct holmes_dp *d); /* NULL is fine */
 int holmes_dp_nbuckets(const struct holmes_dp *d);
 const struct holmes_bucket *holmes_dp_bucket(const struct holmes_dp *d, int i);
 
+/* A range of the stage's flat arrays whose optimizer state this rank holds: master weights and
+ * moments, count floats each, that may be read and written between two steps. Whoever changes
+ * weights changes them on every replica: they are gathered only after an update. */
+struct holmes_owned {
+    size_t offset, count;
+    float *w, *m, *v;
+};
+
+/* The ranges of this rank. Over all replicas each element of the arrays is in exactly one: the
+ * elements left over when a bucket is divided, which every replica updates, count as replica 0's.
+ */
+int holmes_dp_nowned(const struct holmes_dp *d);
+void holmes_dp_owned(const struct holmes_dp *d, int i, struct holmes_owned *out);
+/* The left-over ranges, the same on every replica: each holds their state, replica 0 tells it and
+ * all are given it when it is restored. */
+int holmes_dp_nshared(const struct holmes_dp *d);
+void holmes_dp_shared(const struct holmes_dp *d, int i, struct holmes_owned *out);
+
 /* Sums the gradients over replicas, tied ones over both stages first. *sum_squares: of what this
  * rank owns, so that the sum over all ranks of the job is the square of the global norm. */
 int holmes_dp_reduce(struct holmes_dp *d, double *sum_squares);

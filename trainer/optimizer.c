@@ -120,6 +120,16 @@ void holmes_optimizer_step(struct holmes_optimizer *o, float lr, float grad_scal
     }
 }
 
+float *holmes_optimizer_first_moments(struct holmes_optimizer *o)
+{
+    return o->m;
+}
+
+float *holmes_optimizer_second_moments(struct holmes_optimizer *o)
+{
+    return o->v;
+}
+
 void holmes_optimizer_destroy(struct holmes_optimizer *o)
 {
     if (!o)

@@ -17,6 +17,10 @@ int holmes_optimizer_create(struct holmes_stage *s, const struct holmes_adamw *h
                             size_t count, struct holmes_optimizer **out);
 /* Step `t` counts from 1. Gradients are multiplied by grad_scale first (clipping, averaging). */
 void holmes_optimizer_step(struct holmes_optimizer *o, float lr, float grad_scale, int t);
+/* First and second moments of its elements, in their order; written by steps, and by whoever
+ * restores a checkpoint between two of them. */
+float *holmes_optimizer_first_moments(struct holmes_optimizer *o);
+float *holmes_optimizer_second_moments(struct holmes_optimizer *o);
 void holmes_optimizer_destroy(struct holmes_optimizer *o);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "config.h"
 #include "dataloader.h"
+#include "dp.h"
 #include "group.h"
 #include "kernels.h"
 #include "links.h"
@@ -37,6 +38,10 @@ int holmes_trainer_step(struct holmes_trainer *t, int step, struct holmes_step_r
  * every split. Collective. *sequences: how many. */
 int holmes_trainer_evaluate(struct holmes_trainer *t, double *loss, int *sequences);
 
-struct holmes_stage *holmes_trainer_stage(const struct holmes_trainer *t);
+/* The chunks of the model that this rank holds, in the model's order: several with virtual stages,
+ * else one. Each is a stage with its own share of the optimizer. */
+int holmes_trainer_nchunks(const struct holmes_trainer *t);
+struct holmes_stage *holmes_trainer_stage(const struct holmes_trainer *t, int chunk);
+struct holmes_dp *holmes_trainer_dp(const struct holmes_trainer *t, int chunk);
 
 #endif

@@ -106,10 +106,10 @@ static int run_steps(struct job *job, int rank, struct holmes_links *links,
         rc = holmes_trainer_step(t, step, &curve->steps[step - 1]);
     if (rc == 0)
         rc = holmes_trainer_evaluate(t, &curve->held_out, &sequences);
-    tied = rc == 0 ? holmes_stage_tied(holmes_trainer_stage(t)) : NULL;
+    tied = rc == 0 ? holmes_stage_tied(holmes_trainer_stage(t, 0)) : NULL;
     if (tied && tied->count == job->wte_count) {
         job->wte[rank] = malloc(tied->count * sizeof(float));
-        memcpy(job->wte[rank], holmes_stage_params(holmes_trainer_stage(t)) + tied->offset,
+        memcpy(job->wte[rank], holmes_stage_params(holmes_trainer_stage(t, 0)) + tied->offset,
                tied->count * sizeof(float));
     }
     holmes_trainer_destroy(t);
