@@ -63,7 +63,7 @@ struct holmes_comm_ops {
 struct holmes_comm {
     const struct holmes_comm_ops *ops;
     int rank, size;
-    char kind[16]; /* "dp", "pp", "embed", "world": what its bytes are counted as */
+    char kind[16]; /* "dp", "pp", "tp", "embed", "world": what its bytes are counted as */
 };
 
 /* A group of one: copies. */

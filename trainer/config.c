@@ -67,22 +67,24 @@ static const struct spec specs[] = {
     {"pipeline", "P", "pipeline stages (1)", SPEC_INT, AT(stages), 1, 1000},
     {"data-parallel", "D", "replicas of the pipeline (1)", SPEC_INT, AT(replicas), 1, 100000},
     {"placement", "planned|naive",
-     "planned: each stage inside one --cluster, pipelines across them (default); naive: pipelines "
+     "planned: tensor groups inside hosts, each stage inside one --cluster, pipelines across them "
+     "(default); naive: pipelines "
      "on consecutive ranks, replicas across",
      SPEC_OTHER, OTHER_PLACEMENT},
     {"rank-order", "LIST",
-     "explicit placement: entry stage*D + replica of the list is the rank that takes this place",
+     "explicit placement: entry (stage*D + replica)*T + tensor of the list is the rank that takes "
+     "this place",
      SPEC_OTHER, OTHER_ORDER},
     {"stage-layers", "LIST", "layers of each stage (as even as it goes)", SPEC_TEXT,
      AT(stage_layers)},
 
     {.doc = "Ranks", .type = SPEC_GROUP},
-    {"local", "N", "start N = P*D ranks on this machine", SPEC_INT, AT(local), 1, 1024},
+    {"local", "N", "start N = P*D*T ranks on this machine", SPEC_INT, AT(local), 1, 1024},
     {"rank", "R",
      "be rank R of --world, started by hand on any machine; HOLMES_JOB_SECRET must be "
      "set, the same for all",
      SPEC_INT, AT(rank), 0, 100000},
-    {"world", "N", "number of ranks = P*D", SPEC_INT, AT(world), 1, 100000},
+    {"world", "N", "number of ranks = P*D*T", SPEC_INT, AT(world), 1, 100000},
     {"rendezvous", "HOST:PORT", "where the ranks find each other", SPEC_TEXT, AT(rendezvous)},
     {"serve", NULL,
      "host the rendezvous service: together with --rank in this rank; alone in a process of its "
@@ -270,6 +272,7 @@ void holmes_config_parse(int argc, char **argv, struct holmes_config *c)
         .eval_sequences = 64,
         .stages = 1,
         .replicas = 1,
+        .tensors = 1,
         .rank = -1,
         .join_timeout_s = 60,
         .op_timeout_s = 120,
@@ -378,12 +381,13 @@ static int check_launch(const struct holmes_config *c, char *why, size_t why_len
 
 static int check_ranks(const struct holmes_config *c, char *why, size_t why_len)
 {
-    int world = holmes_config_world(c), places = c->stages * c->replicas;
+    int world = holmes_config_world(c);
+    long long places = (long long)c->stages * c->replicas * c->tensors;
 
     if (world != places)
-        REFUSE("--pipeline %d times --data-parallel %d are %d ranks, but there %s %d: they must "
-               "agree",
-               c->stages, c->replicas, places, world == 1 ? "is" : "are", world);
+        REFUSE("--pipeline %d times --data-parallel %d times --tensor %d are %lld ranks, but there "
+               "%s %d: they must agree",
+               c->stages, c->replicas, c->tensors, places, world == 1 ? "is" : "are", world);
     if (c->comm_given && c->comm == HOLMES_COMM_LOOPBACK && world > 1)
         REFUSE("--comm loopback carries one rank, not %d", world);
     return 0;
@@ -421,14 +425,21 @@ static int check_data(const struct holmes_config *c, char *why, size_t why_len)
 
 static int check_split(const struct holmes_config *c, char *why, size_t why_len)
 {
-    int world = c->stages * c->replicas, rc = 0;
+    int world = holmes_config_world(c), rc = 0;
     int *order;
 
     if (c->batch % (c->replicas * c->microbatch) != 0)
         REFUSE("--batch %d cannot be divided by --data-parallel %d times --microbatch %d: a "
                "multiple of %d is right",
                c->batch, c->replicas, c->microbatch, c->replicas * c->microbatch);
-    if (c->stages > c->model.layers)
+    if (c->model.heads % c->tensors != 0)
+        REFUSE("--tensor %d does not divide the model's --heads %d: each of its ranks takes as "
+               "many heads",
+               c->tensors, c->model.heads);
+    if (c->model.vocab < c->tensors)
+        REFUSE("--tensor %d is more than the vocabulary of %d tokens has rows to share", c->tensors,
+               c->model.vocab);
+    if (!c->stage_layers && c->stages > c->model.layers)
         REFUSE("--pipeline %d is deeper than the model's --layers %d: %d stages at most", c->stages,
                c->model.layers, c->model.layers);
     order = calloc((size_t)world + (size_t)c->stages, sizeof *order);
@@ -439,11 +450,11 @@ static int check_split(const struct holmes_config *c, char *why, size_t why_len)
     if (rc == 0 && c->stage_layers) {
         struct holmes_group *g = NULL;
 
-        rc = holmes_list_parse(c->stage_layers, "--stage-layers", c->stages, 1, c->model.layers,
+        rc = holmes_list_parse(c->stage_layers, "--stage-layers", c->stages, 0, c->model.layers,
                                order + world, why, why_len);
         if (rc == 0)
-            rc = holmes_group_create(c->stages, c->replicas, NULL, c->model.layers, order + world,
-                                     &g, why, why_len);
+            rc = holmes_group_create(c->stages, c->replicas, c->tensors, NULL, c->model.layers,
+                                     order + world, &g, why, why_len);
         holmes_group_destroy(g);
     }
     free(order);
@@ -458,9 +469,9 @@ int holmes_config_check(const struct holmes_config *c, char *why, size_t why_len
         return rc;
     rc = holmes_model_check(&c->model, why, why_len);
     if (rc == 0)
-        rc = check_split(c, why, why_len);
-    if (rc == 0)
         rc = check_ranks(c, why, why_len);
+    if (rc == 0)
+        rc = check_split(c, why, why_len);
     if (rc == 0)
         rc = check_labels(c->host_labels, "host-label", holmes_config_world(c), why, why_len);
     if (rc == 0)

@@ -29,7 +29,7 @@ struct holmes_config {
     int eval_every;     /* steps; 0: only at the end */
     int eval_sequences; /* at most so many held-out sequences; 0: no evaluation */
 
-    int stages, replicas;
+    int stages, replicas, tensors;
     enum holmes_placement placement;
     const char *rank_order;   /* with HOLMES_PLACEMENT_ORDER */
     const char *stage_layers; /* NULL: even */

@@ -22,8 +22,16 @@ static int check_stage_layers(int layers, int stages, const int *stage_layers, c
 {
     int sum = 0;
 
-    for (int p = 0; p < stages; p++)
+    for (int p = 0; p < stages; p++) {
         sum += stage_layers[p];
+        if (stage_layers[p] > 0 || p == 0 || p == stages - 1)
+            continue;
+        snprintf(why, why_len,
+                 "stage %d of %d has no layers: only the first and the last, which hold embedding "
+                 "and head, may do without",
+                 p, stages);
+        return -EINVAL;
+    }
     if (sum == layers)
         return 0;
     snprintf(why, why_len, "the stages have %d layers in all, the model has %d: they must agree",
@@ -31,13 +39,13 @@ static int check_stage_layers(int layers, int stages, const int *stage_layers, c
     return -EINVAL;
 }
 
-int holmes_group_create(int stages, int replicas, const int *order, int layers,
+int holmes_group_create(int stages, int replicas, int tensors, const int *order, int layers,
                         const int *stage_layers, struct holmes_group **out, char *why,
                         size_t why_len)
 {
     struct holmes_group *g;
 
-    if (layers < stages) {
+    if (!stage_layers && layers < stages) {
         snprintf(why, why_len, "a pipeline of %d stages needs at least %d layers, the model has %d",
                  stages, stages, layers);
         return -EINVAL;
@@ -47,7 +55,10 @@ int holmes_group_create(int stages, int replicas, const int *order, int layers,
     g = calloc(1, sizeof *g);
     if (!g)
         goto no_memory;
-    *g = (struct holmes_group){.stages = stages, .replicas = replicas, .world = stages * replicas};
+    *g = (struct holmes_group){.stages = stages,
+                               .replicas = replicas,
+                               .tensors = tensors,
+                               .world = stages * replicas * tensors};
     g->order = calloc((size_t)g->world, sizeof *g->order);
     g->first_layer = calloc((size_t)stages + 1, sizeof *g->first_layer);
     if (!g->order || !g->first_layer)
@@ -77,46 +88,65 @@ void holmes_group_destroy(struct holmes_group *g)
     free(g);
 }
 
-int holmes_group_rank(const struct holmes_group *g, int stage, int replica)
+int holmes_group_rank(const struct holmes_group *g, int stage, int replica, int tensor)
 {
-    return g->order[stage * g->replicas + replica];
+    return g->order[(stage * g->replicas + replica) * g->tensors + tensor];
 }
 
-void holmes_group_place(const struct holmes_group *g, int rank, int *stage, int *replica)
+struct holmes_place holmes_group_place(const struct holmes_group *g, int rank)
 {
-    for (int i = 0; i < g->world; i++) {
-        if (g->order[i] == rank) {
-            *stage = i / g->replicas;
-            *replica = i % g->replicas;
-        }
-    }
+    int i = 0;
+
+    while (i < g->world - 1 && g->order[i] != rank)
+        i++;
+    return (struct holmes_place){.stage = i / g->tensors / g->replicas,
+                                 .replica = i / g->tensors % g->replicas,
+                                 .tensor = i % g->tensors};
 }
 
-static bool same_cluster(const char *a, const char *b)
+static bool same_name(const char *a, const char *b)
 {
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
-void holmes_order_planned(const char *const *clusters, int world, int *order)
+/* Groups the `n` ranks of `list` by name: those named first come first, equal ones keep their
+ * order. */
+static void sort_by_first(const char *const *names, int n, const int *list, int *sorted)
 {
     int placed = 0;
 
-    for (int lead = 0; lead < world; lead++) {
+    for (int lead = 0; lead < n; lead++) {
         bool seen = false;
 
-        for (int r = 0; r < lead && !seen; r++)
-            seen = same_cluster(clusters[r], clusters[lead]);
-        for (int r = lead; r < world && !seen; r++)
-            if (same_cluster(clusters[r], clusters[lead]))
-                order[placed++] = r;
+        for (int i = 0; i < lead && !seen; i++)
+            seen = same_name(names[list[i]], names[list[lead]]);
+        for (int i = lead; i < n && !seen; i++)
+            if (same_name(names[list[i]], names[list[lead]]))
+                sorted[placed++] = list[i];
     }
 }
 
-void holmes_order_naive(int stages, int replicas, int *order)
+int holmes_order_planned(const char *const *clusters, const char *const *hosts, int world,
+                         int *order)
+{
+    int *by_host = calloc(2 * (size_t)world, sizeof *by_host), *ranks = by_host + world;
+
+    if (!by_host)
+        return -ENOMEM;
+    for (int r = 0; r < world; r++)
+        ranks[r] = r;
+    sort_by_first(hosts, world, ranks, by_host);
+    sort_by_first(clusters, world, by_host, order);
+    free(by_host);
+    return 0;
+}
+
+void holmes_order_naive(int stages, int replicas, int tensors, int *order)
 {
     for (int p = 0; p < stages; p++)
         for (int d = 0; d < replicas; d++)
-            order[p * replicas + d] = d * stages + p;
+            for (int t = 0; t < tensors; t++)
+                order[(p * replicas + d) * tensors + t] = (d * stages + p) * tensors + t;
 }
 
 int holmes_list_parse(const char *text, const char *what, int count, int min, int max, int *out,
@@ -163,11 +193,30 @@ int holmes_order_parse(const char *text, int world, int *order, char *why, size_
 int holmes_group_straddles(const struct holmes_group *g, const char *const *clusters)
 {
     for (int p = 0; p < g->stages; p++) {
-        const char *lead = clusters[holmes_group_rank(g, p, 0)];
+        const char *lead = clusters[holmes_group_rank(g, p, 0, 0)];
 
         for (int d = 1; d < g->replicas; d++)
-            if (!same_cluster(lead, clusters[holmes_group_rank(g, p, d)]))
+            if (!same_name(lead, clusters[holmes_group_rank(g, p, d, 0)]))
                 return p;
     }
     return -1;
+}
+
+int holmes_group_check_hosts(const struct holmes_group *g, const char *const *hosts, char *why,
+                             size_t why_len)
+{
+    for (int i = 0; i < g->world; i++) {
+        int lead = g->order[i - i % g->tensors], other = g->order[i];
+
+        if (same_name(hosts[lead], hosts[other]))
+            continue;
+        snprintf(why, why_len,
+                 "tensor group of stage %d, replica %d: rank %d is on host \"%s\", rank %d on "
+                 "\"%s\"; the ranks of a tensor group must share a host: --tensor must divide the "
+                 "ranks of every host, or --rank-order keep them together",
+                 i / g->tensors / g->replicas, i / g->tensors % g->replicas, lead,
+                 hosts[lead] ? hosts[lead] : "", other, hosts[other] ? hosts[other] : "");
+        return -EINVAL;
+    }
+    return 0;
 }

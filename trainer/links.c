@@ -61,51 +61,101 @@ static struct holmes_link *open_link(struct opener *o, const char *name, const c
     return k;
 }
 
-/* Stages of a replica open their pairs from the first to the last: stage p's pair with p-1 comes
- * before the one with p+1, on both ends. */
-static struct holmes_link *open_pair(struct opener *o, const struct holmes_group *g, int stage)
+/* "dp.0", and "dp.0.1" where stages are split over tensor ranks. */
+static void name_link(char name[32], const struct holmes_group *g, const char *what, int tensor)
 {
-    int replica = o->l->replica;
-    int pair[2] = {holmes_group_rank(g, stage, replica), holmes_group_rank(g, stage + 1, replica)};
+    if (g->tensors > 1)
+        snprintf(name, 32, "%.20s.%d", what, tensor);
+    else
+        snprintf(name, 32, "%s", what);
+}
+
+static struct holmes_link *open_dp(struct opener *o, const struct holmes_group *g)
+{
+    const struct holmes_links *l = o->l;
+    int *ranks = calloc((size_t)g->replicas, sizeof *ranks);
+    struct holmes_link *link = NULL;
+    char what[20], name[32];
+
+    if (!ranks && o->rc == 0)
+        o->rc = -ENOMEM;
+    for (int d = 0; ranks && d < g->replicas; d++)
+        ranks[d] = holmes_group_rank(g, l->stage, d, l->tensor);
+    snprintf(what, sizeof what, "dp.%d", l->stage);
+    name_link(name, g, what, l->tensor);
+    if (ranks)
+        link = open_link(o, name, "dp", ranks, g->replicas);
+    free(ranks);
+    return link;
+}
+
+static struct holmes_link *open_tp(struct opener *o, const struct holmes_group *g)
+{
+    const struct holmes_links *l = o->l;
+    size_t first = (size_t)(l->stage * g->replicas + l->replica) * (size_t)g->tensors;
     char name[32];
 
-    snprintf(name, sizeof name, "pp.%d.%d", replica, stage);
-    return open_link(o, name, "pp", pair, 2);
+    snprintf(name, sizeof name, "tp.%d.%d", l->stage, l->replica);
+    return open_link(o, name, "tp", g->order + first, g->tensors);
+}
+
+/* Between two stages of this rank's replica and tensor index. */
+static struct holmes_link *open_pair(struct opener *o, const struct holmes_group *g,
+                                     const char *kind, const char *what, int from, int to)
+{
+    const struct holmes_links *l = o->l;
+    int pair[2] = {holmes_group_rank(g, from, l->replica, l->tensor),
+                   holmes_group_rank(g, to, l->replica, l->tensor)};
+    char name[32];
+
+    name_link(name, g, what, l->tensor);
+    return open_link(o, name, kind, pair, 2);
+}
+
+static struct holmes_link *open_pp(struct opener *o, const struct holmes_group *g, int stage)
+{
+    char what[20];
+
+    snprintf(what, sizeof what, "pp.%d.%d", o->l->replica, stage);
+    return open_pair(o, g, "pp", what, stage, stage + 1);
 }
 
 static struct holmes_link *open_embed(struct opener *o, const struct holmes_group *g)
 {
-    int replica = o->l->replica;
-    int pair[2] = {holmes_group_rank(g, 0, replica), holmes_group_rank(g, g->stages - 1, replica)};
-    char name[32];
+    char what[20];
 
-    snprintf(name, sizeof name, "embed.%d", replica);
-    return open_link(o, name, "embed", pair, 2);
+    snprintf(what, sizeof what, "embed.%d", o->l->replica);
+    return open_pair(o, g, "embed", what, 0, g->stages - 1);
 }
 
 int holmes_links_open(struct holmes_links *l, const struct holmes_group *g, int rank, bool tied,
                       holmes_comm_factory factory, void *ctx)
 {
     struct opener o = {.l = l, .factory = factory, .ctx = ctx, .rank = rank};
+    struct holmes_place place = holmes_group_place(g, rank);
     int *everyone = calloc((size_t)g->world, sizeof *everyone);
-    char name[32];
 
     if (!everyone)
         return -ENOMEM;
-    *l = (struct holmes_links){
-        .poll = l->poll, .poll_ctx = l->poll_ctx, .timeout_ms = l->timeout_ms};
+    *l = (struct holmes_links){.stage = place.stage,
+                               .replica = place.replica,
+                               .tensor = place.tensor,
+                               .poll = l->poll,
+                               .poll_ctx = l->poll_ctx,
+                               .timeout_ms = l->timeout_ms};
     for (int r = 0; r < g->world; r++)
         everyone[r] = r;
-    holmes_group_place(g, rank, &l->stage, &l->replica);
 
     l->world = open_link(&o, "world", "world", everyone, g->world);
-    snprintf(name, sizeof name, "dp.%d", l->stage);
-    l->dp =
-        open_link(&o, name, "dp", g->order + (size_t)l->stage * (size_t)g->replicas, g->replicas);
+    l->dp = open_dp(&o, g);
+    if (g->tensors > 1)
+        l->tp = open_tp(&o, g);
+    /* Stages of a replica open their pairs from the first to the last: stage p's pair with p-1
+     * comes before the one with p+1, on both ends. */
     if (l->stage > 0)
-        l->prev = open_pair(&o, g, l->stage - 1);
+        l->prev = open_pp(&o, g, l->stage - 1);
     if (l->stage < g->stages - 1)
-        l->next = open_pair(&o, g, l->stage);
+        l->next = open_pp(&o, g, l->stage);
     if (tied && g->stages > 1 && (l->stage == 0 || l->stage == g->stages - 1))
         l->embed = open_embed(&o, g);
     free(everyone);
@@ -118,7 +168,7 @@ void holmes_links_close(struct holmes_links *l)
 {
     while (l->count > 0)
         link_close(&l->all[--l->count]);
-    l->world = l->dp = l->prev = l->next = l->embed = NULL;
+    l->world = l->dp = l->tp = l->prev = l->next = l->embed = NULL;
 }
 
 static int wait_bounded(struct holmes_links *l, struct holmes_link *on, struct holmes_op *op)

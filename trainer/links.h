@@ -10,7 +10,7 @@
 typedef int (*holmes_comm_factory)(void *ctx, const char *name, const char *kind, const int *ranks,
                                    int size, int rank, struct holmes_comm **out);
 
-#define HOLMES_LINKS_MAX 5
+#define HOLMES_LINKS_MAX 6
 
 struct holmes_link {
     char name[32]; /* "dp.0" */
@@ -22,9 +22,10 @@ struct holmes_link {
 };
 
 struct holmes_links {
-    int stage, replica;
-    /* NULL where there is nobody: no previous stage, no next one, no tied copy elsewhere. */
-    struct holmes_link *world, *dp, *prev, *next, *embed;
+    int stage, replica, tensor;
+    /* NULL where there is nobody: no tensor group, no previous stage, no next one, no tied copy
+     * elsewhere. All but `world` and `tp` are between ranks of the same tensor index. */
+    struct holmes_link *world, *dp, *tp, *prev, *next, *embed;
     struct holmes_link all[HOLMES_LINKS_MAX];
     int count;
     int (*poll)(void *ctx); /* 0 while the job is well; may be NULL */

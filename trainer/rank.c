@@ -181,29 +181,48 @@ static int meet_others(struct rank *r)
     return 0;
 }
 
+/* The order that --placement and --rank-order ask for. */
+static int choose_order(const struct rank *r, const char *const *clusters, const char *const *hosts,
+                        int *order, char *why, size_t why_len)
+{
+    const struct holmes_config *c = r->config;
+
+    switch (c->placement) {
+    case HOLMES_PLACEMENT_PLANNED:
+        return holmes_order_planned(clusters, hosts, r->world, order);
+    case HOLMES_PLACEMENT_NAIVE:
+        holmes_order_naive(c->stages, c->replicas, c->tensors, order);
+        return 0;
+    case HOLMES_PLACEMENT_ORDER:
+        break;
+    }
+    return holmes_order_parse(c->rank_order, r->world, order, why, why_len);
+}
+
 static int place(struct rank *r)
 {
     const struct holmes_config *c = r->config;
     int *numbers = calloc((size_t)r->world + (size_t)c->stages, sizeof *numbers);
     int *layers = numbers ? numbers + r->world : NULL;
-    const char **clusters = calloc((size_t)r->world, sizeof *clusters);
-    char why[300] = "out of memory";
+    const char **clusters = calloc(2 * (size_t)r->world, sizeof *clusters);
+    const char **hosts = clusters + r->world;
+    char why[500] = "out of memory";
     int rc = numbers && clusters ? 0 : -ENOMEM, stage;
 
-    for (int i = 0; i < r->world && rc == 0; i++)
+    for (int i = 0; i < r->world && rc == 0; i++) {
         clusters[i] = r->clusters[i];
-    if (rc == 0 && c->placement == HOLMES_PLACEMENT_PLANNED)
-        holmes_order_planned(clusters, r->world, numbers);
-    else if (rc == 0 && c->placement == HOLMES_PLACEMENT_NAIVE)
-        holmes_order_naive(c->stages, c->replicas, numbers);
-    else if (rc == 0)
-        rc = holmes_order_parse(c->rank_order, r->world, numbers, why, sizeof why);
+        hosts[i] = r->hosts[i];
+    }
+    if (rc == 0)
+        rc = choose_order(r, clusters, hosts, numbers, why, sizeof why);
     if (rc == 0 && c->stage_layers)
-        rc = holmes_list_parse(c->stage_layers, "--stage-layers", c->stages, 1, c->model.layers,
+        rc = holmes_list_parse(c->stage_layers, "--stage-layers", c->stages, 0, c->model.layers,
                                layers, why, sizeof why);
     if (rc == 0)
-        rc = holmes_group_create(c->stages, c->replicas, numbers, c->model.layers,
+        rc = holmes_group_create(c->stages, c->replicas, c->tensors, numbers, c->model.layers,
                                  c->stage_layers ? layers : NULL, &r->group, why, sizeof why);
+    if (rc == 0)
+        rc = holmes_group_check_hosts(r->group, hosts, why, sizeof why);
     stage = rc == 0 ? holmes_group_straddles(r->group, clusters) : -1;
     if (stage >= 0 && r->rank == 0 && c->placement == HOLMES_PLACEMENT_PLANNED)
         holmes_warn(TRAIN,

@@ -10,12 +10,12 @@ static json_t *model_object(const struct holmes_model *m)
 
 static json_t *rank_object(const struct holmes_run_facts *f, int rank)
 {
-    int stage = 0, replica = 0;
+    const struct holmes_place at = holmes_group_place(f->group, rank);
 
-    holmes_group_place(f->group, rank, &stage, &replica);
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:s}", "rank", rank, "stage", stage, "replica",
-                     replica, "first_layer", f->group->first_layer[stage], "last_layer",
-                     f->group->first_layer[stage + 1] - 1, "host", f->hosts[rank], "cluster",
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s}", "rank", rank, "stage", at.stage,
+                     "replica", at.replica, "tensor", at.tensor, "first_layer",
+                     f->group->first_layer[at.stage], "last_layer",
+                     f->group->first_layer[at.stage + 1] - 1, "host", f->hosts[rank], "cluster",
                      f->clusters[rank]);
 }
 
@@ -45,13 +45,14 @@ json_t *holmes_record_config(const struct holmes_run_facts *f)
         json_array_append_new(ranks, rank_object(f, r));
     return json_pack(
         "{s:s, s:i, s:o, s:{s:s, s:I, s:f}, s:i, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:I, s:i, s:i,"
-        " s:s, s:o, s:o, s:s, s:i}",
+        " s:i, s:s, s:o, s:o, s:s, s:i}",
         "record", "config", "version", 1, "model", model_object(&c->model), "data", "file", c->data,
         "bytes", (json_int_t)f->data_bytes, "held_out", c->heldout, "batch", c->batch, "microbatch",
         c->microbatch, "steps", c->steps, "lr", c->lr, "final_lr", c->final_lr, "warmup", c->warmup,
         "clip", c->clip, "weight_decay", c->weight_decay, "seed", (json_int_t)c->seed, "pipeline",
-        c->stages, "data_parallel", c->replicas, "placement", placement_name(c), "ranks", ranks,
-        "plugin", net, "kernels", c->kernels, "threads", f->threads);
+        c->stages, "data_parallel", c->replicas, "tensor", c->tensors, "placement",
+        placement_name(c), "ranks", ranks, "plugin", net, "kernels", c->kernels, "threads",
+        f->threads);
 }
 
 json_t *holmes_record_step(int step, const struct holmes_step_result *s, double seconds,
@@ -102,9 +103,10 @@ json_t *holmes_record_traffic(int rank, const struct holmes_links *l, const char
 
     for (int i = 0; i < l->count; i++)
         json_array_append_new(communicators, link_object(&l->all[i]));
-    return json_pack("{s:s, s:i, s:i, s:i, s:s, s:s, s:f, s:o}", "record", "traffic", "rank", rank,
-                     "stage", l->stage, "replica", l->replica, "host", host, "cluster", cluster,
-                     "net_cpu_seconds", net_cpu_seconds, "communicators", communicators);
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:s, s:s, s:f, s:o}", "record", "traffic", "rank",
+                     rank, "stage", l->stage, "replica", l->replica, "tensor", l->tensor, "host",
+                     host, "cluster", cluster, "net_cpu_seconds", net_cpu_seconds, "communicators",
+                     communicators);
 }
 
 json_t *holmes_record_end(int steps, double seconds, double tokens_per_s, double loss)

@@ -80,6 +80,12 @@ static bool has_sides(const struct holmes_summary runs[2])
     return runs[0].nsides > 1 && runs[1].nsides > 1;
 }
 
+/* Tensor groups lie inside hosts: their row is for those who draw the sides through one. */
+static bool kind_shown(const struct holmes_summary runs[2], int kind)
+{
+    return kind != HOLMES_KIND_TP || runs[0].crossing[kind] > 0 || runs[1].crossing[kind] > 0;
+}
+
 static void table_crossing(struct holmes_table *t, const struct holmes_summary runs[2],
                            double slow_mbit)
 {
@@ -88,6 +94,8 @@ static void table_crossing(struct holmes_table *t, const struct holmes_summary r
 
     holmes_table_rule(t);
     for (int k = 0; k < HOLMES_KIND_COUNT; k++) {
+        if (!kind_shown(runs, k))
+            continue;
         snprintf(title, sizeof title, "slow link, kB/step: %s", holmes_kind_titles[k]);
         row(t, title, 1, runs[0].crossing[k] / 1e3, runs[1].crossing[k] / 1e3);
     }
@@ -165,7 +173,7 @@ static void draw_loss(const struct holmes_summary runs[2], FILE *out)
 static void draw_bars(const struct holmes_summary runs[2], double slow_mbit, FILE *out)
 {
     const char *names[2] = {column(runs, 0), column(runs, 1)};
-    const char *times[2] = {"step", "slow link alone"};
+    const char *times[2] = {"step", "slow link alone"}, *kinds[HOLMES_KIND_COUNT];
     struct holmes_prediction p;
     double seconds[4], bytes[2 * HOLMES_KIND_COUNT];
     struct holmes_svg_bars time_bars = {.title = "Time per step",
@@ -177,8 +185,7 @@ static void draw_bars(const struct holmes_summary runs[2], double slow_mbit, FIL
                                         .values = seconds};
     struct holmes_svg_bars byte_bars = {.title = "Bytes over the slow link per step",
                                         .value_label = "megabytes",
-                                        .groups = holmes_kind_titles,
-                                        .ngroups = HOLMES_KIND_COUNT,
+                                        .groups = kinds,
                                         .names = names,
                                         .nnames = 2,
                                         .values = bytes};
@@ -187,8 +194,13 @@ static void draw_bars(const struct holmes_summary runs[2], double slow_mbit, FIL
     for (int i = 0; i < 2; i++) {
         seconds[i] = runs[i].step_seconds * 1e3;
         seconds[2 + i] = p.link_seconds[i] * 1e3;
-        for (int k = 0; k < HOLMES_KIND_COUNT; k++)
-            bytes[2 * k + i] = round(runs[i].crossing[k] / 1e3) / 1e3;
+    }
+    for (int k = 0; k < HOLMES_KIND_COUNT; k++) {
+        if (!kind_shown(runs, k))
+            continue;
+        for (int i = 0; i < 2; i++)
+            bytes[2 * byte_bars.ngroups + i] = round(runs[i].crossing[k] / 1e3) / 1e3;
+        kinds[byte_bars.ngroups++] = holmes_kind_titles[k];
     }
     holmes_svg_bars(out, 0, 330, 440, 300, &time_bars);
     if (has_sides(runs))

@@ -12,9 +12,9 @@
 
 #define SIDES_MAX 64
 
-const char *const holmes_kind_names[] = {"dp", "pp", "embed", "world"};
-const char *const holmes_kind_titles[] = {"data parallel", "pipeline", "tied embedding",
-                                          "norm and loss"};
+const char *const holmes_kind_names[] = {"dp", "pp", "tp", "embed", "world"};
+const char *const holmes_kind_titles[] = {"data parallel", "pipeline", "tensor parallel",
+                                          "tied embedding", "norm and loss"};
 
 struct reader {
     struct holmes_summary *s;

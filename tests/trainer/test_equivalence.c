@@ -85,6 +85,7 @@ static struct holmes_config base_config(const struct split *s)
         .eval_sequences = 24,
         .stages = s->stages,
         .replicas = s->replicas,
+        .tensors = 1,
         .kernels = "ref",
     };
 }
@@ -155,7 +156,7 @@ static struct curve run(const struct split *s)
     job->wte_count = (size_t)HOLMES_VOCAB * (size_t)job->config.model.channels;
     if (s->order)
         cr_assert_eq(holmes_order_parse(s->order, world, order, why, sizeof why), 0);
-    cr_assert_eq(holmes_group_create(s->stages, s->replicas, s->order ? order : NULL,
+    cr_assert_eq(holmes_group_create(s->stages, s->replicas, 1, s->order ? order : NULL,
                                      job->config.model.layers, NULL, &job->group, why, sizeof why),
                  0);
     job->hub = thread_hub_create();
