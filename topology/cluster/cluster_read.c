@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster/near_name.h"
 #include "cluster/prefix.h"
 #include "cluster/text.h"
 #include "fabric_ids.h"
+#include "near_name.h"
 
 #define GPUS_MAX     1024 /* of a node */
 #define NUMBER_LEAST 1e-6 /* of Gb/s, TFLOPS, GiB and ms: times stay finite */

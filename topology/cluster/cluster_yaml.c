@@ -9,7 +9,7 @@
 #include "cluster/cluster_file.h"
 #include "cluster/cluster_yaml.h"
 #include "cluster/text.h"
-#include "cluster/yaml_doc.h"
+#include "cluster/yaml_schema.h"
 
 #define FILE_SIZE_MAX (256u << 20)
 
@@ -52,7 +52,7 @@ int holmes_cluster_parse(const char *name, const void *data, size_t len,
         return rc;
     rc = version_check(doc, why, why_len);
     if (rc == 0)
-        rc = holmes_yaml_doc_check(doc, &holmes_cluster_schema, why, why_len);
+        rc = holmes_yaml_schema_check(doc, &holmes_cluster_schema, why, why_len);
     if (rc == 0) {
         cyaml_err_t err = cyaml_load_data(data, len, &cyaml, &holmes_cluster_schema,
                                           (cyaml_data_t **)&file, NULL);

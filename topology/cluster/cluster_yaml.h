@@ -4,7 +4,7 @@
 
 #include "cluster.h"
 #include "cluster/cluster_file.h"
-#include "cluster/yaml_doc.h"
+#include "yaml_doc.h"
 
 /* Takes strings out of `file`, which may be freed as before. Errors as holmes_cluster_parse. */
 int holmes_cluster_from_file(const struct holmes_yaml_doc *doc, struct file_cluster *file,

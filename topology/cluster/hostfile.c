@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "cluster/conf_line.h"
-#include "cluster/near_name.h"
 #include "cluster/text.h"
+#include "near_name.h"
 
 #define FILE_SIZE_MAX (64u << 20)
 

@@ -6,9 +6,9 @@
 #include <strings.h>
 
 #include "cluster/conf_line.h"
-#include "cluster/near_name.h"
 #include "cluster/text.h"
 #include "hostfile.h"
+#include "near_name.h"
 
 #define FILE_SIZE_MAX (64u << 20)
 #define SWITCHES_MAX  200000

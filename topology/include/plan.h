@@ -14,27 +14,11 @@
 #include <stdio.h>
 
 #include "cluster.h"
+#include "gpt_model.h"
 
 /* What NCCL keeps under way to one peer unless told otherwise, and what a plan asks for at most. */
 #define HOLMES_NCCL_WINDOW     ((int64_t)2 << 20)
 #define HOLMES_NCCL_WINDOW_MAX ((int64_t)64 << 20)
-
-/* A GPT as its sizes. */
-struct holmes_gpt {
-    char name[64];
-    int layers, hidden, heads, sequence;
-    int vocabulary;         /* 0: not told; then embedding and head count nothing */
-    int ffn;                /* 0: 4 * hidden */
-    bool tied;              /* embedding and head share their weights */
-    bool recompute;         /* activations are recomputed in the backward */
-    bool sequence_parallel; /* what tensor groups do not divide is divided over the sequence;
-                               counts where tensor > 1 (Megatron-LM's --sequence-parallel) */
-    bool scores_stored;     /* attention scores are kept for the backward: no flash attention */
-    bool half_gradients;    /* kept and reduced in the weights' 2 bytes, not in fp32: Megatron-LM's
-                               --fp16 without --accumulate-allreduce-grads-in-fp32 */
-    bool distributed_optimizer; /* optimizer state is divided over the data ranks */
-    int bytes_per_weight;       /* 2: bf16 with fp32 master weights; 4: fp32 */
-};
 
 struct holmes_plan_request {
     struct holmes_gpt model;
@@ -117,9 +101,6 @@ int holmes_plan_build(const struct holmes_cluster *c, const struct holmes_fabric
                       const struct holmes_plan_request *req, struct holmes_plan **out, char *why,
                       size_t why_len);
 void holmes_plan_destroy(struct holmes_plan *p);
-
-/* "gpt-3.6b", ... into *out; -ENOENT with the names that exist in `why`. */
-int holmes_gpt_preset(const char *name, struct holmes_gpt *out, char *why, size_t why_len);
 
 /* --- the plan as text: one JSON document that stands alone -------------------------------------
  */

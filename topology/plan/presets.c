@@ -1,11 +1,11 @@
 /* Models by name. GPT-2: Radford et al. 2019, table 2 (head counts from the released weights).
  * gpt-3.6b, gpt-7.5b, gpt-39.1b: Narayanan et al., arXiv 2104.04473, table 1, whose sizes arXiv
- * 2312.03549 measures. */
+ * 2312.03549 measures. The bytes-* are for text files as bytes, on a CPU. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "plan.h"
+#include "gpt_model.h"
 
 #define GPT2_VOCABULARY     50257
 #define MEGATRON_VOCABULARY 51200 /* 50257, padded for division by tensor groups */
@@ -23,7 +23,14 @@
         .distributed_optimizer = true, .bytes_per_weight = 2                                       \
     }
 
+#define BYTES(preset, l, h, a, s)                                                                  \
+    {                                                                                              \
+        .name = preset, .layers = l, .hidden = h, .heads = a, .sequence = s, .vocabulary = 256,    \
+        .distributed_optimizer = true, .bytes_per_weight = 4                                       \
+    }
+
 static const struct holmes_gpt presets[] = {
+    BYTES("bytes-tiny", 4, 128, 4, 64),  BYTES("bytes-small", 6, 384, 6, 256),
     GPT2("gpt2-124m", 12, 768, 12),      GPT2("gpt2-355m", 24, 1024, 16),
     GPT2("gpt2-774m", 36, 1280, 20),     GPT2("gpt2-1.5b", 48, 1600, 25),
     MEGATRON("gpt-1.7b", 24, 2304, 24),  MEGATRON("gpt-3.6b", 30, 3072, 32),
@@ -33,6 +40,12 @@ static const struct holmes_gpt presets[] = {
 };
 
 #define NPRESETS (sizeof(presets) / sizeof(presets[0]))
+
+const struct holmes_gpt *holmes_gpt_presets(int *n)
+{
+    *n = NPRESETS;
+    return presets;
+}
 
 int holmes_gpt_preset(const char *name, struct holmes_gpt *out, char *why, size_t why_len)
 {

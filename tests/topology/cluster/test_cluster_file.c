@@ -7,8 +7,8 @@
 
 #include "../../support/patience.h"
 #include "cluster.h"
+#include "near_name.h"
 #include "topology/cluster/cluster_file.h"
-#include "topology/cluster/near_name.h"
 #include "topology/cluster/prefix.h"
 
 #define HEAD                                                                                       \

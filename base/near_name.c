@@ -2,7 +2,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "cluster/near_name.h"
+#include "near_name.h"
 
 #define WORD_MAX 40
 
