@@ -13,8 +13,15 @@
 enum holmes_placement { HOLMES_PLACEMENT_PLANNED, HOLMES_PLACEMENT_NAIVE, HOLMES_PLACEMENT_ORDER };
 enum holmes_comm_kind { HOLMES_COMM_NET, HOLMES_COMM_LOOPBACK };
 
-/* Strings point into argv. */
+#define HOLMES_CONFIG_OPTIONS 128 /* room for that many in the table */
+
+struct holmes_config_text;
+
+/* Strings are its own, until holmes_config_fini. */
 struct holmes_config {
+    const char *preset, *config_file; /* of the command line */
+    bool print_config;
+
     struct holmes_model model;
 
     const char *data;
@@ -22,8 +29,8 @@ struct holmes_config {
     int batch;      /* sequences in a step, over all replicas */
     int microbatch; /* sequences that move through the pipeline together */
     int steps, warmup;
-    double lr, final_lr; /* final_lr < 0: lr / 10 */
-    double clip;         /* of the global gradient norm; 0: none */
+    double lr, final_lr;
+    double clip; /* of the global gradient norm; 0: none */
     double weight_decay;
     uint64_t seed;
     int eval_every;     /* steps; 0: only at the end */
@@ -44,16 +51,21 @@ struct holmes_config {
     int launcher_pid, launcher_fd; /* given by the launcher to its ranks; 0 and -1: by hand */
 
     enum holmes_comm_kind comm;
-    bool comm_given;
     const char *plugin, *device;
     const char *kernels;
     const char *log;
     bool quiet;
+
+    bool given[HOLMES_CONFIG_OPTIONS]; /* by the table's order: not a default */
+    struct holmes_config_text *texts;
 };
 
-/* Fills *c from the command line. Prints a sentence and exits with 2 on what is no option or no
- * fitting value, with 0 after --help. */
+/* Fills *c from defaults, preset, file and command line. Prints a sentence and exits with 2 on what
+ * is no option or no fitting value, with 0 after --help, --preset help and --print-config. */
 void holmes_config_parse(int argc, char **argv, struct holmes_config *c);
+void holmes_config_fini(struct holmes_config *c); /* frees its strings */
+/* Whether the option was set, by whatever, rather than left at its default. */
+bool holmes_config_given(const struct holmes_config *c, const char *option);
 
 /* What the values must be to each other; opens the data file. -EINVAL with a sentence. */
 int holmes_config_check(const struct holmes_config *c, char *why, size_t why_len);

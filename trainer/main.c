@@ -24,10 +24,27 @@ static int check_environment(void)
     return 0;
 }
 
+static int run(const struct holmes_config *c, int argc, char **argv)
+{
+    char why[400];
+    int code = holmes_launch_bind_to_parent(c);
+
+    if (code != HOLMES_EXIT_OK)
+        return code;
+    if (holmes_config_check(c, why, sizeof why) != 0) {
+        fprintf(stderr, "holmes-train: %s\n", why);
+        return HOLMES_EXIT_USAGE;
+    }
+    if (c->serve && c->rank < 0)
+        return holmes_serve(c);
+    if (c->local > 1 && c->rank < 0)
+        return holmes_launch(c, argc, argv);
+    return holmes_rank_run(c);
+}
+
 int main(int argc, char **argv)
 {
     struct holmes_config config;
-    char why[400];
     int code;
 
     if (check_environment() != 0)
@@ -36,16 +53,7 @@ int main(int argc, char **argv)
         return holmes_report_main(argc - 1, argv + 1);
 
     holmes_config_parse(argc, argv, &config);
-    code = holmes_launch_bind_to_parent(&config);
-    if (code != HOLMES_EXIT_OK)
-        return code;
-    if (holmes_config_check(&config, why, sizeof why) != 0) {
-        fprintf(stderr, "holmes-train: %s\n", why);
-        return HOLMES_EXIT_USAGE;
-    }
-    if (config.serve && config.rank < 0)
-        return holmes_serve(&config);
-    if (config.local > 1 && config.rank < 0)
-        return holmes_launch(&config, argc, argv);
-    return holmes_rank_run(&config);
+    code = run(&config, argc, argv);
+    holmes_config_fini(&config);
+    return code;
 }

@@ -1,0 +1,147 @@
+/* What the values of the configuration must be to each other and to the world. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "group.h"
+#include "kernels.h"
+
+#define REFUSE(...)                                                                                \
+    do {                                                                                           \
+        snprintf(why, why_len, __VA_ARGS__);                                                       \
+        return -EINVAL;                                                                            \
+    } while (0)
+
+/* How this process is one of several. */
+static int check_launch(const struct holmes_config *c, char *why, size_t why_len)
+{
+    char host[256];
+    uint16_t port;
+
+    if (c->local > 0 && c->launcher_fd < 0 && (c->rank >= 0 || c->world > 0 || c->serve))
+        REFUSE("--local starts all ranks by itself: leave out --rank, --world and --serve");
+    if (c->rank < 0 && c->world > 0 && !c->serve)
+        REFUSE("--world needs --rank, the number of this process in it, or --serve");
+    if (c->rank >= 0 && c->world == 0)
+        REFUSE("--rank needs --world, the number of ranks");
+    if (c->rank >= 0 && c->rank >= c->world)
+        REFUSE("--rank %d: ranks of --world %d are 0 to %d", c->rank, c->world, c->world - 1);
+    if ((c->rank >= 0 || c->serve) && !c->rendezvous)
+        REFUSE("--rank and --serve need --rendezvous HOST:PORT");
+    if (c->serve && c->world == 0)
+        REFUSE("--serve needs --world, the number of ranks");
+    if (c->rendezvous && holmes_config_endpoint(c->rendezvous, host, sizeof host, &port) != 0)
+        REFUSE("--rendezvous \"%s\": HOST:PORT is right", c->rendezvous);
+    if (c->rendezvous && port == 0 && c->local == 0)
+        REFUSE("--rendezvous \"%s\": all ranks must know the port, from 1 to 65535", c->rendezvous);
+    return 0;
+}
+
+static int check_ranks(const struct holmes_config *c, char *why, size_t why_len)
+{
+    int world = holmes_config_world(c);
+    long long places = (long long)c->stages * c->replicas * c->tensors;
+
+    if (world != places)
+        REFUSE("--pipeline %d times --data-parallel %d times --tensor %d are %lld ranks, but there "
+               "%s %d: they must agree",
+               c->stages, c->replicas, c->tensors, places, world == 1 ? "is" : "are", world);
+    if (holmes_config_given(c, "comm") && c->comm == HOLMES_COMM_LOOPBACK && world > 1)
+        REFUSE("--comm loopback carries one rank, not %d", world);
+    return 0;
+}
+
+static int check_labels(const char *list, const char *option, int world, char *why, size_t why_len)
+{
+    int n = 1;
+
+    for (const char *p = list; p && *p; p++)
+        n += *p == ',';
+    if (list && (!*list || (n > 1 && n != world)))
+        REFUSE("--%s \"%s\": one name, or one for each of the %d ranks, is right", option, list,
+               world);
+    return 0;
+}
+
+static int check_data(const struct holmes_config *c, char *why, size_t why_len)
+{
+    struct stat st;
+    int fd;
+
+    if (!c->data)
+        REFUSE("--data FILE is missing: name a text file to train on");
+    fd = open(c->data, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        REFUSE("--data %s: %s", c->data, strerror(errno));
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        REFUSE("--data %s: a regular file is right", c->data);
+    }
+    close(fd);
+    return 0;
+}
+
+static int check_split(const struct holmes_config *c, char *why, size_t why_len)
+{
+    int world = holmes_config_world(c), rc = 0;
+    int *order;
+
+    if (c->batch % (c->replicas * c->microbatch) != 0)
+        REFUSE("--batch %d cannot be divided by --data-parallel %d times --microbatch %d: a "
+               "multiple of %d is right",
+               c->batch, c->replicas, c->microbatch, c->replicas * c->microbatch);
+    if (c->model.heads % c->tensors != 0)
+        REFUSE("--tensor %d does not divide the model's --heads %d: each of its ranks takes as "
+               "many heads",
+               c->tensors, c->model.heads);
+    if (c->model.vocab < c->tensors)
+        REFUSE("--tensor %d is more than the vocabulary of %d tokens has rows to share", c->tensors,
+               c->model.vocab);
+    if (!c->stage_layers && c->stages > c->model.layers)
+        REFUSE("--pipeline %d is deeper than the model's --layers %d: %d stages at most", c->stages,
+               c->model.layers, c->model.layers);
+    order = calloc((size_t)world + (size_t)c->stages, sizeof *order);
+    if (!order)
+        REFUSE("out of memory");
+    if (c->placement == HOLMES_PLACEMENT_ORDER)
+        rc = holmes_order_parse(c->rank_order, world, order, why, why_len);
+    if (rc == 0 && c->stage_layers) {
+        struct holmes_group *g = NULL;
+
+        rc = holmes_list_parse(c->stage_layers, "--stage-layers", c->stages, 0, c->model.layers,
+                               order + world, why, why_len);
+        if (rc == 0)
+            rc = holmes_group_create(c->stages, c->replicas, c->tensors, NULL, c->model.layers,
+                                     order + world, &g, why, why_len);
+        holmes_group_destroy(g);
+    }
+    free(order);
+    return rc;
+}
+
+int holmes_config_check(const struct holmes_config *c, char *why, size_t why_len)
+{
+    int rc = check_launch(c, why, why_len);
+
+    if (rc != 0 || (c->serve && c->rank < 0)) /* a mere host of the service */
+        return rc;
+    rc = holmes_model_check(&c->model, why, why_len);
+    if (rc == 0)
+        rc = check_ranks(c, why, why_len);
+    if (rc == 0)
+        rc = check_split(c, why, why_len);
+    if (rc == 0)
+        rc = check_labels(c->host_labels, "host-label", holmes_config_world(c), why, why_len);
+    if (rc == 0)
+        rc = check_labels(c->clusters, "cluster", holmes_config_world(c), why, why_len);
+    if (rc == 0 && !holmes_kernels_find(c->kernels))
+        REFUSE("--kernels \"%s\": one of %s is right", c->kernels, holmes_kernels_names());
+    if (rc == 0)
+        rc = check_data(c, why, why_len);
+    return rc;
+}

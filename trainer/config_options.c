@@ -1,0 +1,292 @@
+/* The options of holmes-train: the table, and the command line and --help made from it. An option
+ * that is added here can be given in files of --config and is printed by --print-config. */
+#include <argp.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config_spec.h"
+#include "near_name.h"
+
+#define AT(field) offsetof(struct holmes_config, field)
+#define BATCH_MAX (1 << 20)
+
+const struct holmes_spec holmes_specs[] = {
+    {.doc = "Configuration: defaults, then --preset, then --config, then the other options",
+     .type = SPEC_GROUP},
+    {"preset", "NAME", "sizes of a model that has a name; \"help\" lists them", SPEC_START,
+     AT(preset)},
+    {"config", "FILE",
+     "a YAML file of options: their names without dashes, and values; "
+     "see docs/config.md",
+     SPEC_START, AT(config_file)},
+    {"print-config", NULL, "print what all of this amounts to, as such a file, and end", SPEC_START,
+     AT(print_config)},
+
+    {.doc = "Model", .type = SPEC_GROUP},
+    {"layers", "N", "transformer blocks", SPEC_INT, AT(model.layers), 1, 1000, "4"},
+    {"channels", "N", "width of the model, a multiple of the heads", SPEC_INT, AT(model.channels),
+     1, 65536, "128"},
+    {"heads", "N", "attention heads", SPEC_INT, AT(model.heads), 1, 1024, "4"},
+    {"seq-len", "N", "bytes in a sequence", SPEC_INT, AT(model.seq_len), 1, 65536, "64"},
+    {"tied", NULL, "the head uses the token embedding", SPEC_FLAG, AT(model.tied)},
+
+    {.doc = "Data", .type = SPEC_GROUP},
+    {"data", "FILE", "any text file; its bytes are the tokens", SPEC_TEXT, AT(data)},
+    {"held-out", "X", "fraction of the file, its end, kept for evaluation", SPEC_REAL, AT(heldout),
+     0.001, 0.9, "0.05"},
+    {"eval-every", "N", "evaluate on held-out text every N steps; 0: only at the end", SPEC_INT,
+     AT(eval_every), 0, 1e9, "0"},
+    {"eval-sequences", "N", "held-out sequences of an evaluation at most; 0: none", SPEC_INT,
+     AT(eval_sequences), 0, 1e9, "64"},
+
+    {.doc = "Training", .type = SPEC_GROUP},
+    {"batch", "N",
+     "sequences in a step, over all replicas: a multiple of --data-parallel times --microbatch; "
+     "gradients are accumulated over the microbatches",
+     SPEC_INT, AT(batch), 1, BATCH_MAX, "16"},
+    {"microbatch", "N", "sequences that move through the pipeline together", SPEC_INT,
+     AT(microbatch), 1, BATCH_MAX, "2"},
+    {"steps", "N", "optimizer steps", SPEC_INT, AT(steps), 1, 1e9, "100"},
+    {"lr", "X", "learning rate after the warm-up", SPEC_REAL, AT(lr), 1e-12, 10, "0.001"},
+    {"final-lr", "X", "learning rate of the last step (a tenth of --lr)", SPEC_REAL, AT(final_lr),
+     0, 10},
+    {"warmup", "N", "steps of linear warm-up", SPEC_INT, AT(warmup), 0, 1e9, "0"},
+    {"clip", "X", "largest global gradient norm; 0: no limit", SPEC_REAL, AT(clip), 0, 1e9, "1"},
+    {"weight-decay", "X", "AdamW's decay of matrices; biases and norms have none", SPEC_REAL,
+     AT(weight_decay), 0, 10, "0.01"},
+    {"seed", "N", "of weights and data; every split of the ranks sees the same", SPEC_U64, AT(seed),
+     .def = "1"},
+    {"kernels", "ref|cpu", "plain C, or OpenBLAS and vectorised loops", SPEC_TEXT, AT(kernels),
+     .def = "cpu"},
+    {"threads", "N", "threads of the kernels per rank; 0: cores / local ranks", SPEC_INT,
+     AT(threads), 0, 1024, "0"},
+
+    {.doc = "Split and placement", .type = SPEC_GROUP},
+    {"pipeline", "P", "pipeline stages", SPEC_INT, AT(stages), 1, 1000, "1"},
+    {"data-parallel", "D", "replicas of the pipeline", SPEC_INT, AT(replicas), 1, 100000, "1"},
+    {"placement", "planned|naive",
+     "planned: tensor groups inside hosts, each stage inside one --cluster, pipelines across them; "
+     "naive: pipelines on consecutive ranks, replicas across",
+     SPEC_CHOICE, AT(placement), .def = "planned"},
+    {"rank-order", "LIST",
+     "explicit placement: entry (stage*D + replica)*T + tensor of the list is the rank that takes "
+     "this place",
+     SPEC_ORDER, AT(rank_order)},
+    {"stage-layers", "LIST", "layers of each stage (as even as it goes)", SPEC_LIST,
+     AT(stage_layers)},
+
+    {.doc = "Ranks", .type = SPEC_GROUP},
+    {"local", "N", "start N = P*D*T ranks on this machine", SPEC_INT, AT(local), 1, 1024},
+    {"rank", "R",
+     "be rank R of --world, started by hand on any machine; HOLMES_JOB_SECRET must be "
+     "set, the same for all",
+     SPEC_START, AT(rank), 0, 100000},
+    {"world", "N", "number of ranks = P*D*T", SPEC_INT, AT(world), 1, 100000},
+    {"rendezvous", "HOST:PORT", "where the ranks find each other", SPEC_TEXT, AT(rendezvous)},
+    {"serve", NULL,
+     "host the rendezvous service: together with --rank in this rank; alone in a process of its "
+     "own, that ends with the job",
+     SPEC_START, AT(serve)},
+    {"host-label", "NAME[,NAME...]",
+     "name of this rank's host in the log, or one for each rank "
+     "(the host's name)",
+     SPEC_LIST, AT(host_labels)},
+    {"cluster", "NAME[,NAME...]", "cluster of this rank, or one for each rank", SPEC_LIST,
+     AT(clusters)},
+    {"join-timeout", "SECONDS", "wait so long for other ranks", SPEC_INT, AT(join_timeout_s), 1,
+     86400, "60"},
+    {"op-timeout", "SECONDS", "wait so long for one operation between ranks", SPEC_INT,
+     AT(op_timeout_s), 1, 86400, "120"},
+
+    {.doc = "Network", .type = SPEC_GROUP},
+    {"plugin", "PATH|NAME",
+     "NCCL net plugin that carries the bytes, found as NCCL finds "
+     "NCCL_NET_PLUGIN",
+     SPEC_TEXT, AT(plugin), .def = "holmes"},
+    {"net-device", "NAME", "device of the plugin (its first)", SPEC_TEXT, AT(device)},
+    {"comm", "net|loopback", "loopback: no network, for one rank", SPEC_CHOICE, AT(comm),
+     .def = "net"},
+
+    {.doc = "Output", .type = SPEC_GROUP},
+    {"log", "FILE", "write every step as one line of JSON; see docs/trainer.md", SPEC_TEXT,
+     AT(log)},
+    {"quiet", NULL, "no progress line", SPEC_FLAG, AT(quiet)},
+    {"launched", "PID:FD", NULL, SPEC_START, AT(launcher_pid)}, /* hidden: of the launcher */
+};
+#define NSPECS    (sizeof holmes_specs / sizeof *holmes_specs)
+#define KEY_OF(i) ((int)(i) + 1000)
+
+const int holmes_nspecs = NSPECS;
+_Static_assert(NSPECS <= HOLMES_CONFIG_OPTIONS, "raise HOLMES_CONFIG_OPTIONS");
+
+static const char program_doc[] =
+    "Trains a GPT on the bytes of a text file, on one process or split over ranks as pipeline "
+    "stages and replicas that talk through an NCCL net plugin.\v"
+    "Values in brackets are what holds when nothing is said.\n"
+    "\n"
+    "Examples:\n"
+    "  holmes-train --data FILE\n"
+    "      one process\n"
+    "  holmes-train --preset gpt2-124m --data FILE --batch 8 --microbatch 1\n"
+    "      a model by name; --preset help lists them\n"
+    "  holmes-train --data FILE --local 4 --pipeline 2 --data-parallel 2\n"
+    "      four ranks on this machine\n"
+    "  holmes-train --config run.yaml --lr 3e-4\n"
+    "      options from a file, one of them changed\n"
+    "  holmes-train --data FILE --steps 500 --print-config > run.yaml\n"
+    "      such a file, with every option in it\n"
+    "  HOLMES_JOB_SECRET=... holmes-train --data FILE --rank 1 --world 2 \\\n"
+    "      --pipeline 2 --rendezvous 10.0.0.1:29500\n"
+    "      one rank, started by hand; rank 0 gets --serve as well\n"
+    "  holmes-train compare NAIVE.jsonl PLANNED.jsonl\n"
+    "      what the placement of ranks changed (holmes-train compare --help)\n"
+    "\n"
+    "Exit status: 0 done; 1 this run failed; 2 bad usage or input; 3 another rank failed; "
+    "130 or 143 ended by SIGINT or SIGTERM.";
+
+const struct holmes_spec *holmes_spec_find(const char *name)
+{
+    for (size_t i = 0; i < NSPECS; i++)
+        if (holmes_specs[i].name && strcmp(holmes_specs[i].name, name) == 0)
+            return &holmes_specs[i];
+    return NULL;
+}
+
+const char *holmes_spec_near(const char *name)
+{
+    const char *words[NSPECS + 1];
+    size_t n = 0;
+
+    for (size_t i = 0; i < NSPECS; i++)
+        if (holmes_specs[i].name && holmes_specs[i].doc && holmes_specs[i].type != SPEC_START)
+            words[n++] = holmes_specs[i].name;
+    words[n] = NULL;
+    return holmes_near_name(name, words);
+}
+
+/* What the command line says, in its order: it is set after what it names has been read. */
+struct said {
+    struct holmes_config seen; /* to try values on, and for what comes first */
+    struct {
+        const struct holmes_spec *spec;
+        const char *text;
+    } * options;
+    size_t n;
+};
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct said *said = state->input;
+    const struct holmes_spec *s;
+    char why[400];
+    int rc;
+
+    if (key == ARGP_KEY_ARG) {
+        argp_error(state, "\"%s\" is no option: compare is the only word without dashes", arg);
+        return 0;
+    }
+    if (key < KEY_OF(0) || key >= KEY_OF(NSPECS))
+        return ARGP_ERR_UNKNOWN;
+    s = &holmes_specs[key - KEY_OF(0)];
+    if (!arg)
+        arg = "yes";
+    rc = holmes_spec_set(s, arg, &said->seen, why, sizeof why);
+    if (rc == -ENOMEM)
+        return ENOMEM;
+    if (rc != 0)
+        argp_error(state, "--%s", why);
+    said->options[said->n].spec = s;
+    said->options[said->n++].text = arg;
+    return 0;
+}
+
+/* A default is told where the table has it. */
+static char *add_default(int key, const char *text, void *input)
+{
+    const struct holmes_spec *s =
+        key >= KEY_OF(0) && key < KEY_OF(NSPECS) ? &holmes_specs[key - KEY_OF(0)] : NULL;
+    char *longer;
+
+    (void)input;
+    if (!text || !s || !s->name || !s->def || asprintf(&longer, "%s (%s)", text, s->def) < 0)
+        return (char *)text;
+    return longer;
+}
+
+static struct argp_option option_of(const struct holmes_spec *s, int key, int group)
+{
+    bool optional = s->type == SPEC_FLAG;
+
+    return (struct argp_option){.name = s->name,
+                                .key = s->name ? key : 0,
+                                .arg = optional ? "yes|no" : s->arg,
+                                .flags = (s->doc ? 0 : OPTION_HIDDEN) |
+                                         (optional ? OPTION_ARG_OPTIONAL : 0),
+                                .doc = s->doc,
+                                .group = group};
+}
+
+static void give_up(int status, const char *why)
+{
+    fprintf(stderr, "holmes-train: %s\n", why);
+    exit(status);
+}
+
+/* Layer on layer: what is set later wins. */
+static int apply(const struct said *said, struct holmes_config *c, char *why, size_t why_len)
+{
+    const char *preset = said->seen.preset, *path = said->seen.config_file;
+    char *data = NULL;
+    size_t len = 0;
+    int rc = 0;
+
+    if (preset)
+        rc = holmes_preset_apply(preset, c, why, why_len);
+    if (rc == 0 && path)
+        rc = holmes_config_file_read(path, &data, &len, why, why_len);
+    if (rc == 0 && path)
+        rc = holmes_config_file_apply(path, data, len, preset != NULL, c, why, why_len);
+    free(data);
+    for (size_t i = 0; i < said->n && rc == 0; i++)
+        rc = holmes_spec_set(said->options[i].spec, said->options[i].text, c, why, why_len);
+    if (rc == 0)
+        holmes_config_derive(c);
+    return rc;
+}
+
+void holmes_config_parse(int argc, char **argv, struct holmes_config *c)
+{
+    struct argp_option options[NSPECS + 1] = {0};
+    struct argp argp = {
+        .options = options, .parser = parse_option, .doc = program_doc, .help_filter = add_default};
+    struct said said = {.options = calloc((size_t)argc + 1, sizeof *said.options)};
+    char why[500] = "out of memory";
+    int group = 0, rc;
+
+    if (!said.options)
+        give_up(1, why);
+    for (size_t i = 0; i < NSPECS; i++) {
+        if (holmes_specs[i].type == SPEC_GROUP)
+            group++;
+        options[i] = option_of(&holmes_specs[i], KEY_OF(i), group);
+    }
+    holmes_config_init(&said.seen);
+    holmes_config_init(c);
+    argp_err_exit_status = 2;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &said) != 0)
+        give_up(1, why);
+    if (said.seen.preset && strcmp(said.seen.preset, "help") == 0)
+        exit(holmes_preset_list(stdout) == 0 ? 0 : 1);
+    rc = apply(&said, c, why, sizeof why);
+    holmes_config_fini(&said.seen);
+    free(said.options);
+    if (rc != 0)
+        give_up(rc == -ENOMEM ? 1 : 2, why);
+    if (!c->print_config)
+        return;
+    if (holmes_config_print(c, stdout, why, sizeof why) != 0)
+        give_up(2, why);
+    exit(0);
+}
