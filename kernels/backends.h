@@ -12,5 +12,8 @@ void holmes_kernels_cpu_set_threads(int threads);
 void *holmes_host_alloc(size_t bytes);
 void holmes_host_zero(void *p, size_t bytes);
 void holmes_host_copy(void *to, const void *from, size_t bytes);
+void holmes_host_convert(void *real, const float *w, size_t n); /* float32; real may be w */
+void holmes_host_sync(void);
+void *holmes_host_stream(void);
 
 #endif

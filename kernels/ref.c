@@ -7,41 +7,52 @@
 
 #define LAYERNORM_EPS 1e-5
 
-static void embedding_forward(float *out, const int32_t *tokens, const float *wte, const float *wpe,
-                              int B, int T, int C)
+static void embedding_forward(void *out_real, const int32_t *tokens, const void *wte_real,
+                              const void *wpe_real, int B, int T, int C, int first, int V)
 {
+    float *out = out_real;
+    const float *wte = wte_real, *wpe = wpe_real;
+
     for (int b = 0; b < B; b++) {
         for (int t = 0; t < T; t++) {
             const size_t row = (size_t)b * T + t;
-            const float *token = wte + (size_t)tokens[row] * C;
-            const float *position = wpe + (size_t)t * C;
+            const int token = tokens[row] - first;
 
             for (int c = 0; c < C; c++)
-                out[row * C + c] = token[c] + position[c];
+                out[row * C + c] = (token >= 0 && token < V ? wte[(size_t)token * C + c] : 0) +
+                                   (wpe ? wpe[(size_t)t * C + c] : 0);
         }
     }
 }
 
-static void embedding_backward(float *dwte, float *dwpe, const float *dout, const int32_t *tokens,
-                               int B, int T, int C)
+static void embedding_backward(float *dwte, float *dwpe, const void *dout_real,
+                               const int32_t *tokens, int B, int T, int C, int first, int V)
 {
+    const float *dout = dout_real;
+
     for (int b = 0; b < B; b++) {
         for (int t = 0; t < T; t++) {
             const size_t row = (size_t)b * T + t;
+            const int token = tokens[row] - first;
 
             for (int c = 0; c < C; c++) {
-                dwte[(size_t)tokens[row] * C + c] += dout[row * C + c];
-                dwpe[(size_t)t * C + c] += dout[row * C + c];
+                if (token >= 0 && token < V)
+                    dwte[(size_t)token * C + c] += dout[row * C + c];
+                if (dwpe)
+                    dwpe[(size_t)t * C + c] += dout[row * C + c];
             }
         }
     }
 }
 
-static void layernorm_forward(float *out, float *mean, float *rstd, const float *in,
-                              const float *weight, const float *bias, int N, int C)
+static void layernorm_forward(void *out_real, float *mean, float *rstd, const void *in,
+                              const void *weight_real, const void *bias_real, int N, int C)
 {
+    float *out = out_real;
+    const float *weight = weight_real, *bias = bias_real;
+
     for (int n = 0; n < N; n++) {
-        const float *x = in + (size_t)n * C;
+        const float *x = (const float *)in + (size_t)n * C;
         double m = 0, var = 0;
 
         for (int c = 0; c < C; c++)
@@ -61,12 +72,16 @@ static void layernorm_forward(float *out, float *mean, float *rstd, const float 
 
 /* With xhat = (x - mean) rstd and dxhat = dout weight:
  *   dx = rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)) */
-static void layernorm_backward(float *din, float *dweight, float *dbias, const float *dout,
-                               const float *in, const float *mean, const float *rstd,
-                               const float *weight, int N, int C)
+static void layernorm_backward(void *din_real, float *dweight, float *dbias, const void *dout,
+                               const void *in, const float *mean, const float *rstd,
+                               const void *weight_real, int N, int C)
 {
+    float *din = din_real;
+    const float *weight = weight_real;
+
     for (int n = 0; n < N; n++) {
-        const float *x = in + (size_t)n * C, *dy = dout + (size_t)n * C;
+        const float *x = (const float *)in + (size_t)n * C;
+        const float *dy = (const float *)dout + (size_t)n * C;
         const double m = mean[n], s = rstd[n];
         double mean_dxhat = 0, mean_dxhat_xhat = 0;
 
@@ -87,9 +102,12 @@ static void layernorm_backward(float *din, float *dweight, float *dbias, const f
     }
 }
 
-static void matmul_forward(float *out, const float *in, const float *weight, const float *bias,
-                           int N, int C, int OC)
+static void matmul_forward(void *out_real, const void *in_real, const void *weight_real,
+                           const void *bias_real, int N, int C, int OC)
 {
+    float *out = out_real;
+    const float *in = in_real, *weight = weight_real, *bias = bias_real;
+
     for (int n = 0; n < N; n++) {
         for (int o = 0; o < OC; o++) {
             double sum = bias ? bias[o] : 0;
@@ -101,9 +119,12 @@ static void matmul_forward(float *out, const float *in, const float *weight, con
     }
 }
 
-static void matmul_backward(float *din, float *dweight, float *dbias, const float *dout,
-                            const float *in, const float *weight, int N, int C, int OC)
+static void matmul_backward(void *din_real, float *dweight, float *dbias, const void *dout_real,
+                            const void *in_real, const void *weight_real, int N, int C, int OC)
 {
+    float *din = din_real;
+    const float *dout = dout_real, *in = in_real, *weight = weight_real;
+
     for (int n = 0; n < N; n++) {
         for (int c = 0; c < C; c++) {
             double sum = 0;
@@ -133,19 +154,29 @@ static void matmul_backward(float *din, float *dweight, float *dbias, const floa
 /* One head of one sequence: rows of query, key, value and of their gradients are 3C apart, rows of
  * the output C apart. */
 struct head {
-    size_t qkv, out, probs; /* offset of the head's first element in each array */
+    const float *q, *k, *v; /* (T, width) */
+    size_t qkv, out, lse;   /* offset of the head's first element in each array */
+    size_t row, out_row;    /* 3C, C */
     int width;              /* C/H */
+    double scale;           /* of the scores */
 };
 
-static struct head head_at(int b, int h, int T, int C, int H)
+static struct head head_at(const float *qkv, int b, int h, int T, int C, int H)
 {
     const int width = C / H;
+    const size_t first = (size_t)b * T * 3 * C + (size_t)h * width;
 
     return (struct head){
-        .qkv = (size_t)b * T * 3 * C + (size_t)h * width,
+        .q = qkv + first,
+        .k = qkv + first + C,
+        .v = qkv + first + 2 * (size_t)C,
+        .qkv = first,
         .out = (size_t)b * T * C + (size_t)h * width,
-        .probs = ((size_t)b * H + h) * T * T,
+        .lse = ((size_t)b * H + h) * T,
+        .row = 3 * (size_t)C,
+        .out_row = (size_t)C,
         .width = width,
+        .scale = 1 / sqrt(width),
     };
 }
 
@@ -158,87 +189,116 @@ static double dot(const float *a, const float *b, int n)
     return sum;
 }
 
-/* softmax of x[0..n); x may be p */
-static void softmax(float *p, const float *x, int n)
+/* How much position t looks at position s, before the softmax. */
+static double score(const struct head *d, int t, int s)
 {
-    double max = x[0], sum = 0;
-
-    for (int i = 1; i < n; i++)
-        max = x[i] > max ? x[i] : max;
-    for (int i = 0; i < n; i++)
-        sum += exp(x[i] - max);
-    for (int i = 0; i < n; i++)
-        p[i] = (float)(exp(x[i] - max) / sum);
+    return d->scale * dot(d->q + t * d->row, d->k + s * d->row, d->width);
 }
 
-static void attention_forward(float *out, float *probs, const float *qkv, int B, int T, int C,
-                              int H)
+/* log(sum(e^score)) over the positions up to t */
+static double log_sum_exp(const struct head *d, int t)
+{
+    double max = score(d, t, 0), sum = 0;
+
+    for (int s = 1; s <= t; s++)
+        max = fmax(max, score(d, t, s));
+    for (int s = 0; s <= t; s++)
+        sum += exp(score(d, t, s) - max);
+    return max + log(sum);
+}
+
+/* out = sum(p v) over the positions up to t, as many columns at a time as have room here. */
+static void weighted_values(const struct head *d, float *out, int t, double lse)
+{
+    double sum[64];
+    const int columns = sizeof sum / sizeof sum[0];
+
+    for (int first = 0; first < d->width; first += columns) {
+        const int n = d->width - first < columns ? d->width - first : columns;
+
+        for (int i = 0; i < n; i++)
+            sum[i] = 0;
+        for (int s = 0; s <= t; s++) {
+            const double p = exp(score(d, t, s) - lse);
+
+            for (int i = 0; i < n; i++)
+                sum[i] += p * d->v[s * d->row + first + i];
+        }
+        for (int i = 0; i < n; i++)
+            out[first + i] = (float)sum[i];
+    }
+}
+
+static void attention_forward(void *out, float *lse, const void *qkv, int B, int T, int C, int H)
 {
     for (int b = 0; b < B; b++) {
         for (int h = 0; h < H; h++) {
-            const struct head d = head_at(b, h, T, C, H);
-            const float *q = qkv + d.qkv, *k = q + C, *v = k + C;
-            const double scale = 1 / sqrt(d.width);
+            const struct head d = head_at(qkv, b, h, T, C, H);
 
             for (int t = 0; t < T; t++) {
-                float *p = probs + d.probs + (size_t)t * T;
+                const double row_lse = log_sum_exp(&d, t);
 
-                for (int s = 0; s < T; s++)
-                    p[s] = s > t ? 0
-                                 : (float)(scale * dot(q + (size_t)t * 3 * C, k + (size_t)s * 3 * C,
-                                                       d.width));
-                softmax(p, p, t + 1);
-                for (int i = 0; i < d.width; i++) {
-                    double sum = 0;
-
-                    for (int s = 0; s <= t; s++)
-                        sum += (double)p[s] * v[(size_t)s * 3 * C + i];
-                    out[d.out + (size_t)t * C + i] = (float)sum;
-                }
+                weighted_values(&d, (float *)out + d.out + t * d.out_row, t, row_lse);
+                lse[d.lse + t] = (float)row_lse;
             }
         }
     }
 }
 
-/* With p = softmax(x): dx[s] = p[s] (dp[s] - sum_r p[r] dp[r]). */
-static void softmax_backward(float *dx, const float *dp, const float *p, int n)
-{
-    const double mean = dot(p, dp, n);
+/* Gradients of one head, (T, width) each. */
+struct head_sums {
+    double *dq, *dk, *dv;
+};
 
-    for (int s = 0; s < n; s++)
-        dx[s] = (float)(p[s] * (dp[s] - mean));
+/* What position t adds. With p = e^(score - lse), dp = dout v and out = sum(p v):
+ *   dscore = p (dp - sum(p dp)), where sum(p dp) = dout out */
+static void add_position(const struct head *d, const struct head_sums *sums, int t, double lse,
+                         const float *dout, const float *out)
+{
+    const double mean = dot(dout, out, d->width);
+    const size_t width = (size_t)d->width;
+
+    for (int s = 0; s <= t; s++) {
+        const double p = exp(score(d, t, s) - lse);
+        const double dp = dot(dout, d->v + s * d->row, d->width);
+        const double dscore = p * (dp - mean);
+
+        for (size_t i = 0; i < width; i++) {
+            sums->dv[s * width + i] += p * dout[i];
+            sums->dq[t * width + i] += d->scale * dscore * d->k[s * d->row + i];
+            sums->dk[s * width + i] += d->scale * dscore * d->q[t * d->row + i];
+        }
+    }
 }
 
-static void attention_backward(float *dqkv, float *dprobs, const float *dout, const float *probs,
-                               const float *qkv, int B, int T, int C, int H)
+static size_t attention_scratch(int B, int T, int C, int H)
 {
-    const size_t row = (size_t)3 * C;
+    (void)B; /* one head at a time */
+    return 3 * (size_t)T * (size_t)(C / H) * sizeof(double);
+}
 
-    for (size_t i = 0; i < (size_t)B * T * row; i++)
-        dqkv[i] = 0;
+static void attention_backward(void *dqkv, void *scratch, const void *dout, const void *out,
+                               const float *lse, const void *qkv, int B, int T, int C, int H)
+{
+    const size_t width = (size_t)(C / H), n = (size_t)T * width;
+    const struct head_sums sums = {scratch, (double *)scratch + n, (double *)scratch + 2 * n};
+
     for (int b = 0; b < B; b++) {
         for (int h = 0; h < H; h++) {
-            const struct head d = head_at(b, h, T, C, H);
-            const float *q = qkv + d.qkv, *k = q + C, *v = k + C;
-            float *dq = dqkv + d.qkv, *dk = dq + C, *dv = dk + C;
-            const double scale = 1 / sqrt(d.width);
+            const struct head d = head_at(qkv, b, h, T, C, H);
+            float *dq = (float *)dqkv + d.qkv;
 
+            for (size_t i = 0; i < 3 * n; i++)
+                sums.dq[i] = 0;
+            for (int t = 0; t < T; t++)
+                add_position(&d, &sums, t, lse[d.lse + t],
+                             (const float *)dout + d.out + t * d.out_row,
+                             (const float *)out + d.out + t * d.out_row);
             for (int t = 0; t < T; t++) {
-                const float *p = probs + d.probs + (size_t)t * T;
-                const float *dy = dout + d.out + (size_t)t * C;
-                float *dp = dprobs + d.probs + (size_t)t * T;
-
-                for (int s = 0; s <= t; s++) {
-                    dp[s] = (float)dot(dy, v + s * row, d.width);
-                    for (int i = 0; i < d.width; i++)
-                        dv[s * row + i] += p[s] * dy[i];
-                }
-                softmax_backward(dp, dp, p, t + 1);
-                for (int s = 0; s <= t; s++) {
-                    for (int i = 0; i < d.width; i++) {
-                        dq[t * row + i] += (float)(scale * dp[s] * k[s * row + i]);
-                        dk[s * row + i] += (float)(scale * dp[s] * q[t * row + i]);
-                    }
+                for (size_t i = 0; i < width; i++) {
+                    dq[t * d.row + i] = (float)sums.dq[t * width + i];
+                    dq[t * d.row + C + i] = (float)sums.dk[t * width + i];
+                    dq[t * d.row + 2 * (size_t)C + i] = (float)sums.dv[t * width + i];
                 }
             }
         }
@@ -246,61 +306,97 @@ static void attention_backward(float *dqkv, float *dprobs, const float *dout, co
 }
 
 /* gelu(x) = x/2 (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3) */
-static void gelu_forward(float *out, const float *in, size_t n)
+static void gelu_forward(void *out, const void *in, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const double x = in[i], u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+        const double x = ((const float *)in)[i], u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
 
-        out[i] = (float)(0.5 * x * (1 + tanh(u)));
+        ((float *)out)[i] = (float)(0.5 * x * (1 + tanh(u)));
     }
 }
 
-static void gelu_backward(float *din, const float *dout, const float *in, size_t n)
+static void gelu_backward(void *din, const void *dout, const void *in, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const double x = in[i], u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+        const double x = ((const float *)in)[i], u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
         const double du = sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
-        const double th = tanh(u);
+        const double th = tanh(u), dy = ((const float *)dout)[i];
 
-        din[i] = (float)(dout[i] * (0.5 * (1 + th) + 0.5 * x * (1 - th * th) * du));
+        ((float *)din)[i] = (float)(dy * (0.5 * (1 + th) + 0.5 * x * (1 - th * th) * du));
     }
 }
 
-static void residual_forward(float *out, const float *a, const float *b, size_t n)
+static void matmul_gelu_forward(void *out, void *pre, const void *in, const void *weight,
+                                const void *bias, int N, int C, int OC)
 {
-    for (size_t i = 0; i < n; i++)
-        out[i] = a[i] + b[i];
+    matmul_forward(pre, in, weight, bias, N, C, OC);
+    gelu_forward(out, pre, (size_t)N * (size_t)OC);
 }
 
-static double xent_forward(float *probs, const float *logits, const int32_t *targets, int N, int V)
+static void residual_forward(void *out, const void *a_real, const void *b_real,
+                             const void *bias_real, int N, int C)
 {
-    double loss = 0;
+    const float *a = a_real, *b = b_real, *bias = bias_real;
 
+    for (size_t n = 0; n < (size_t)N; n++)
+        for (size_t c = 0; c < (size_t)C; c++)
+            ((float *)out)[n * C + c] =
+                (float)((double)a[n * C + c] + b[n * C + c] + (bias ? bias[c] : 0));
+}
+
+static void xent_stats(float *stats, const void *logits, const int32_t *targets, int N, int V,
+                       int first)
+{
     for (int n = 0; n < N; n++) {
-        const float *x = logits + (size_t)n * V;
-        const double target = x[targets[n]];
-        double max = x[0], sum = 0;
+        const float *x = (const float *)logits + (size_t)n * V;
+        const int target = targets[n] - first;
+        double sum = 0;
+        float max = x[0];
 
         for (int i = 1; i < V; i++)
             max = x[i] > max ? x[i] : max;
         for (int i = 0; i < V; i++)
-            sum += exp(x[i] - max);
-        loss += max + log(sum) - target;
-        softmax(probs + (size_t)n * V, x, V);
+            sum += exp((double)x[i] - max);
+        stats[n] = max;
+        stats[(size_t)N + n] = (float)sum;
+        stats[2 * (size_t)N + n] = target >= 0 && target < V ? x[target] : 0;
     }
-    return loss;
 }
 
-static void xent_backward(float *dlogits, const float *probs, const int32_t *targets, float scale,
-                          int N, int V)
+/* log(sum(e^x)) over a row of which each part knows its largest x and its sum(e^(x - largest)) */
+static void xent_combine(double *loss, float *lse, const float *stats, int parts, int N)
 {
-    for (int n = 0; n < N; n++)
-        for (int i = 0; i < V; i++)
-            dlogits[(size_t)n * V + i] =
-                scale * (probs[(size_t)n * V + i] - (i == targets[n] ? 1 : 0));
+    const size_t part = 3 * (size_t)N;
+
+    for (int n = 0; n < N; n++) {
+        const float *max = stats + n, *sum = max + N, *logit = sum + N;
+        double row_max = max[0], row_sum = 0, target = 0;
+
+        for (int i = 1; i < parts; i++)
+            row_max = fmax(row_max, max[i * part]);
+        for (int i = 0; i < parts; i++) {
+            row_sum += sum[i * part] * exp(max[i * part] - row_max);
+            target += logit[i * part];
+        }
+        lse[n] = (float)(row_max + log(row_sum));
+        *loss += row_max + log(row_sum) - target;
+    }
 }
 
-static void adamw(float *w, float *m, float *v, const float *g, size_t n,
+static void xent_backward(void *dlogits, const void *logits, const float *lse,
+                          const int32_t *targets, float scale, int N, int V, int first)
+{
+    for (int n = 0; n < N; n++) {
+        const float *x = (const float *)logits + (size_t)n * V;
+        float *dx = (float *)dlogits + (size_t)n * V;
+
+        for (int i = 0; i < V; i++)
+            dx[i] =
+                (float)(scale * (exp((double)x[i] - lse[n]) - (i == targets[n] - first ? 1 : 0)));
+    }
+}
+
+static void adamw(float *w, void *real, float *m, float *v, const float *g, size_t n,
                   const struct holmes_adamw_step *s)
 {
     for (size_t i = 0; i < n; i++) {
@@ -310,37 +406,43 @@ static void adamw(float *w, float *m, float *v, const float *g, size_t n,
         v[i] = s->beta2 * v[i] + (1 - s->beta2) * grad * grad;
         w[i] -= s->lr * (m[i] / s->correction1 / (sqrtf(v[i] / s->correction2) + s->eps) +
                          s->weight_decay * w[i]);
+        if (real)
+            ((float *)real)[i] = w[i];
     }
 }
 
-static double sum_squares(const float *x, size_t n)
+static void sum_squares(double *sum, const float *x, size_t n)
 {
-    double sum = 0;
-
     for (size_t i = 0; i < n; i++)
-        sum += (double)x[i] * x[i];
-    return sum;
+        *sum += (double)x[i] * x[i];
 }
 
 const struct holmes_kernels holmes_kernels_ref = {
     .name = "ref",
+    .dtype = HOLMES_FLOAT32,
     .alloc = holmes_host_alloc,
     .free = free,
     .zero = holmes_host_zero,
     .copy = holmes_host_copy,
+    .sync = holmes_host_sync,
+    .stream = holmes_host_stream,
     .embedding_forward = embedding_forward,
     .embedding_backward = embedding_backward,
     .layernorm_forward = layernorm_forward,
     .layernorm_backward = layernorm_backward,
     .matmul_forward = matmul_forward,
+    .matmul_gelu_forward = matmul_gelu_forward,
     .matmul_backward = matmul_backward,
     .attention_forward = attention_forward,
+    .attention_scratch = attention_scratch,
     .attention_backward = attention_backward,
     .gelu_forward = gelu_forward,
     .gelu_backward = gelu_backward,
     .residual_forward = residual_forward,
-    .xent_forward = xent_forward,
+    .xent_stats = xent_stats,
+    .xent_combine = xent_combine,
     .xent_backward = xent_backward,
     .adamw = adamw,
+    .convert = holmes_host_convert,
     .sum_squares = sum_squares,
 };

@@ -11,15 +11,11 @@
 #ifndef HOLMES_COMM_H
 #define HOLMES_COMM_H
 
+#include "dtype.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum holmes_dtype { HOLMES_FLOAT32, HOLMES_BFLOAT16 };
-static inline size_t holmes_dtype_size(enum holmes_dtype t)
-{
-    return t == HOLMES_FLOAT32 ? 4 : 2;
-}
 
 struct holmes_comm;
 struct holmes_op; /* one operation under way */

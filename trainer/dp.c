@@ -22,6 +22,7 @@ struct holmes_dp {
     struct bucket_state buckets[DP_BUCKETS_MAX];
     int count;
     struct holmes_op *embed_op;
+    double *sum_squares; /* memory of the stage's kernels */
 };
 
 static size_t own_offset(const struct holmes_dp *d, const struct bucket_state *b)
@@ -77,7 +78,8 @@ int holmes_dp_create(struct holmes_stage *stage, struct holmes_links *links,
         return -ENOMEM;
     d->stage = stage;
     d->links = links;
-    rc = cut(d, hp);
+    d->sum_squares = holmes_stage_kernels(stage)->alloc(sizeof *d->sum_squares);
+    rc = d->sum_squares ? cut(d, hp) : -ENOMEM;
     if (rc != 0) {
         holmes_dp_destroy(d);
         return rc;
@@ -94,6 +96,7 @@ void holmes_dp_destroy(struct holmes_dp *d)
         holmes_optimizer_destroy(d->buckets[i].own);
         holmes_optimizer_destroy(d->buckets[i].rest);
     }
+    holmes_stage_kernels(d->stage)->free(d->sum_squares);
     free(d);
 }
 
@@ -192,9 +195,9 @@ int holmes_dp_reduce(struct holmes_dp *d, double *sum_squares)
 {
     const struct holmes_kernels *k = holmes_stage_kernels(d->stage);
     const float *g = holmes_stage_grads(d->stage);
-    double sum = 0;
     int rc = d->links->embed ? sum_tied(d) : 0;
 
+    k->zero(d->sum_squares, sizeof *d->sum_squares);
     for (int i = 0; i < d->count && rc == 0; i++)
         rc = start_reduce(d, &d->buckets[i]);
     for (int i = 0; i < d->count && rc == 0; i++) {
@@ -203,12 +206,12 @@ int holmes_dp_reduce(struct holmes_dp *d, double *sum_squares)
         rc = wait_bucket(d, b);
         if (rc != 0 || !b->range.counted)
             continue;
-        sum += k->sum_squares(g + own_offset(d, b), b->block);
+        k->sum_squares(d->sum_squares, g + own_offset(d, b), b->block);
         if (d->links->dp->comm->rank == 0)
-            sum += k->sum_squares(g + b->tail_offset, b->tail);
+            k->sum_squares(d->sum_squares, g + b->tail_offset, b->tail);
     }
     if (rc == 0)
-        *sum_squares = sum;
+        k->copy(sum_squares, d->sum_squares, sizeof *sum_squares);
     return rc;
 }
 

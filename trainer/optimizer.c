@@ -115,8 +115,8 @@ void holmes_optimizer_step(struct holmes_optimizer *o, float lr, float grad_scal
         const size_t moment = r->offset - o->first;
 
         step.weight_decay = r->decay ? o->hp.weight_decay : 0;
-        k->adamw(params + r->offset, o->m + moment, o->v + moment, grads + r->offset, r->count,
-                 &step);
+        k->adamw(params + r->offset, NULL, o->m + moment, o->v + moment, grads + r->offset,
+                 r->count, &step);
     }
 }
 

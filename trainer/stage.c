@@ -37,7 +37,7 @@ struct block_acts {
     float *in; /* (B, T, C): the residual stream before the block */
     struct norm_acts ln_1;
     float *qkv;       /* (B, T, 3C) */
-    float *probs;     /* (B, H, T, T) */
+    float *lse;       /* (B, H, T): of attention */
     float *attention; /* (B, T, C), before its projection */
     float *mid;       /* (B, T, C): the residual stream after attention */
     struct norm_acts ln_2;
@@ -50,7 +50,8 @@ struct slot {
     struct block_acts *blocks;
     float *final; /* (B, T, C): the residual stream before ln_f */
     struct norm_acts ln_f;
-    float *probs; /* (B, T, V): logits, then probabilities, then the gradient of the logits */
+    float *logits; /* (B, T, V), then their gradient */
+    float *lse;    /* (B, T): of the logits */
 };
 
 struct stage_tensor {
@@ -81,7 +82,9 @@ struct holmes_stage {
     float *dstream; /* (B, T, C): gradient of the stream where the caller has none */
     float *dbranch; /* (B, T, C) */
     float *dwide;   /* (B, T, 4C): of fc and gelu; of qkv */
-    float *dprobs;  /* (B, H, T, T) */
+    void *attention_scratch;
+    float *stats; /* (3, B, T): of the logits */
+    double *loss;
 };
 
 /* Tensors */
@@ -207,12 +210,12 @@ static struct norm_acts carve_norm(struct arena *a, size_t rows, size_t C)
 static void carve_block(const struct holmes_stage *s, struct arena *a, struct block_acts *b)
 {
     const struct holmes_model *m = &s->attr.model;
-    const size_t N = (size_t)s->rows, C = (size_t)m->channels, T = (size_t)m->seq_len;
+    const size_t N = (size_t)s->rows, C = (size_t)m->channels;
 
     b->in = carve(a, N, C);
     b->ln_1 = carve_norm(a, N, C);
     b->qkv = carve(a, N, 3 * C);
-    b->probs = carve(a, N * (size_t)m->heads, T);
+    b->lse = carve(a, N, (size_t)m->heads);
     b->attention = carve(a, N, C);
     b->mid = carve(a, N, C);
     b->ln_2 = carve_norm(a, N, C);
@@ -234,13 +237,16 @@ static void carve_slot(const struct holmes_stage *s, struct arena *a, struct slo
     slot->targets = carve(a, N, 1);
     slot->final = carve(a, N, C);
     slot->ln_f = carve_norm(a, N, C);
-    slot->probs = carve(a, N, (size_t)m->vocab);
+    slot->logits = carve(a, N, (size_t)m->vocab);
+    slot->lse = carve(a, N, 1);
 }
 
 static void carve_all(struct holmes_stage *s, struct arena *a)
 {
     const struct holmes_model *m = &s->attr.model;
     const size_t N = (size_t)s->rows, C = (size_t)m->channels;
+    const size_t attention_scratch =
+        s->k->attention_scratch(s->attr.batch, m->seq_len, m->channels, m->heads);
 
     for (int i = 0; i < s->attr.slots; i++)
         carve_slot(s, a, &s->slots[i]);
@@ -249,9 +255,13 @@ static void carve_all(struct holmes_stage *s, struct arena *a)
     if (s->nblocks > 0) {
         s->branch = carve(a, N, C);
         s->dwide = carve(a, N, 4 * C);
-        s->dprobs = carve(a, N * (size_t)m->heads, (size_t)m->seq_len);
+        s->attention_scratch = carve(a, 1, (attention_scratch + sizeof(float) - 1) / sizeof(float));
     }
     s->dbranch = carve(a, N, C);
+    if (s->attr.is_last) {
+        s->stats = carve(a, 3, N);
+        s->loss = carve(a, 1, sizeof(double) / sizeof(float));
+    }
 }
 
 static int alloc_arena(struct holmes_stage *s)
@@ -449,25 +459,30 @@ static void linear_forward(struct holmes_stage *s, const struct linear *l, float
                          l->out);
 }
 
+/* out = stream + the projection of what a branch computed */
+static void branch_forward(struct holmes_stage *s, const struct linear *l, float *out,
+                           const float *stream, const float *in)
+{
+    s->k->matmul_forward(s->branch, in, s->params + l->weight, NULL, s->rows, l->in, l->out);
+    s->k->residual_forward(out, stream, s->branch, s->params + l->bias, s->rows, l->out);
+}
+
 /* x += attention(ln_1(x)); x += mlp(ln_2(x)). out (B, T, C) */
 static void block_forward(struct holmes_stage *s, const struct block *b, struct block_acts *a,
                           float *out)
 {
     const struct holmes_model *m = &s->attr.model;
-    const size_t stream = (size_t)s->rows * (size_t)m->channels;
 
     norm_forward(s, &b->ln_1, &a->ln_1, a->in);
     linear_forward(s, &b->qkv, a->qkv, a->ln_1.out);
-    s->k->attention_forward(a->attention, a->probs, a->qkv, s->attr.batch, m->seq_len, m->channels,
+    s->k->attention_forward(a->attention, a->lse, a->qkv, s->attr.batch, m->seq_len, m->channels,
                             m->heads);
-    linear_forward(s, &b->attn_proj, s->branch, a->attention);
-    s->k->residual_forward(a->mid, a->in, s->branch, stream);
+    branch_forward(s, &b->attn_proj, a->mid, a->in, a->attention);
 
     norm_forward(s, &b->ln_2, &a->ln_2, a->mid);
-    linear_forward(s, &b->fc, a->fc, a->ln_2.out);
-    s->k->gelu_forward(a->gelu, a->fc, 4 * stream);
-    linear_forward(s, &b->mlp_proj, s->branch, a->gelu);
-    s->k->residual_forward(out, a->mid, s->branch, stream);
+    s->k->matmul_gelu_forward(a->gelu, a->fc, a->ln_2.out, s->params + b->fc.weight,
+                              s->params + b->fc.bias, s->rows, b->fc.in, b->fc.out);
+    branch_forward(s, &b->mlp_proj, out, a->mid, a->gelu);
 }
 
 /* Mean loss of the microbatch. */
@@ -476,9 +491,15 @@ static double head_forward(struct holmes_stage *s, struct slot *slot)
     const struct holmes_model *m = &s->attr.model;
 
     norm_forward(s, &s->ln_f, &slot->ln_f, slot->final);
-    s->k->matmul_forward(slot->probs, slot->ln_f.out, s->params + s->head, NULL, s->rows,
+    double loss;
+
+    s->k->matmul_forward(slot->logits, slot->ln_f.out, s->params + s->head, NULL, s->rows,
                          m->channels, m->vocab);
-    return s->k->xent_forward(slot->probs, slot->probs, slot->targets, s->rows, m->vocab) / s->rows;
+    s->k->xent_stats(s->stats, slot->logits, slot->targets, s->rows, m->vocab, 0);
+    s->k->zero(s->loss, sizeof *s->loss);
+    s->k->xent_combine(s->loss, slot->lse, s->stats, 1, s->rows);
+    s->k->copy(&loss, s->loss, sizeof loss);
+    return loss / s->rows;
 }
 
 /* The residual stream before block i, or after the last one. */
@@ -528,7 +549,7 @@ int holmes_stage_forward(struct holmes_stage *s, int slot_index, const int32_t *
     if (s->attr.is_first) {
         s->k->copy(slot->tokens, tokens, token_bytes);
         s->k->embedding_forward(stream, slot->tokens, s->params + s->wte, s->params + s->wpe,
-                                s->attr.batch, m->seq_len, m->channels);
+                                s->attr.batch, m->seq_len, m->channels, 0, m->vocab);
     } else {
         s->k->copy(stream, in, (size_t)s->rows * (size_t)m->channels * sizeof(float));
     }
@@ -573,8 +594,8 @@ static void block_backward(struct holmes_stage *s, const struct block *b, struct
     norm_backward(s, &b->ln_2, &a->ln_2, dstream, s->dbranch, a->mid);
 
     linear_backward(s, &b->attn_proj, s->dbranch, dstream, a->attention);
-    s->k->attention_backward(s->dwide, s->dprobs, s->dbranch, a->probs, a->qkv, s->attr.batch,
-                             m->seq_len, m->channels, m->heads);
+    s->k->attention_backward(s->dwide, s->attention_scratch, s->dbranch, a->attention, a->lse,
+                             a->qkv, s->attr.batch, m->seq_len, m->channels, m->heads);
     linear_backward(s, &b->qkv, s->dbranch, s->dwide, a->ln_1.out);
     norm_backward(s, &b->ln_1, &a->ln_1, dstream, s->dbranch, a->in);
 }
@@ -584,9 +605,9 @@ static void head_backward(struct holmes_stage *s, struct slot *slot, float *dstr
 {
     const struct holmes_model *m = &s->attr.model;
 
-    s->k->xent_backward(slot->probs, slot->probs, slot->targets, loss_scale / (float)s->rows,
-                        s->rows, m->vocab);
-    s->k->matmul_backward(s->dbranch, s->grads + s->head, NULL, slot->probs, slot->ln_f.out,
+    s->k->xent_backward(slot->logits, slot->logits, slot->lse, slot->targets,
+                        loss_scale / (float)s->rows, s->rows, m->vocab, 0);
+    s->k->matmul_backward(s->dbranch, s->grads + s->head, NULL, slot->logits, slot->ln_f.out,
                           s->params + s->head, s->rows, m->channels, m->vocab);
     s->k->zero(dstream, (size_t)s->rows * (size_t)m->channels * sizeof(float));
     norm_backward(s, &s->ln_f, &slot->ln_f, dstream, s->dbranch, slot->final);
@@ -612,7 +633,7 @@ int holmes_stage_backward(struct holmes_stage *s, int slot_index, const float *d
         block_backward(s, &s->blocks[i], &slot->blocks[i], dstream);
     if (s->attr.is_first)
         s->k->embedding_backward(s->grads + s->wte, s->grads + s->wpe, dstream, slot->tokens,
-                                 s->attr.batch, m->seq_len, m->channels);
+                                 s->attr.batch, m->seq_len, m->channels, 0, m->vocab);
     slot->filled = false;
     return 0;
 }

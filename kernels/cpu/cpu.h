@@ -67,36 +67,42 @@ __attribute__((always_inline)) static inline float cpu_exp(float x)
 }
 
 /* Defined one file per layer, put into the table by cpu.c. */
-void holmes_cpu_matmul_forward(float *out, const float *in, const float *weight, const float *bias,
+void holmes_cpu_matmul_forward(void *out, const void *in, const void *weight, const void *bias,
                                int N, int C, int OC);
-void holmes_cpu_matmul_backward(float *din, float *dweight, float *dbias, const float *dout,
-                                const float *in, const float *weight, int N, int C, int OC);
-void holmes_cpu_attention_forward(float *out, float *probs, const float *qkv, int B, int T, int C,
+void holmes_cpu_matmul_gelu_forward(void *out, void *pre, const void *in, const void *weight,
+                                    const void *bias, int N, int C, int OC);
+void holmes_cpu_matmul_backward(void *din, float *dweight, float *dbias, const void *dout,
+                                const void *in, const void *weight, int N, int C, int OC);
+void holmes_cpu_attention_forward(void *out, float *lse, const void *qkv, int B, int T, int C,
                                   int H);
-void holmes_cpu_attention_backward(float *dqkv, float *dprobs, const float *dout,
-                                   const float *probs, const float *qkv, int B, int T, int C,
-                                   int H);
-void holmes_cpu_layernorm_forward(float *out, float *mean, float *rstd, const float *in,
-                                  const float *weight, const float *bias, int N, int C);
-void holmes_cpu_layernorm_backward(float *din, float *dweight, float *dbias, const float *dout,
-                                   const float *in, const float *mean, const float *rstd,
-                                   const float *weight, int N, int C);
-double holmes_cpu_xent_forward(float *probs, const float *logits, const int32_t *targets, int N,
-                               int V);
-void holmes_cpu_xent_backward(float *dlogits, const float *probs, const int32_t *targets,
-                              float scale, int N, int V);
-void holmes_cpu_embedding_forward(float *out, const int32_t *tokens, const float *wte,
-                                  const float *wpe, int B, int T, int C);
-void holmes_cpu_embedding_backward(float *dwte, float *dwpe, const float *dout,
-                                   const int32_t *tokens, int B, int T, int C);
-void holmes_cpu_gelu_forward(float *out, const float *in, size_t n);
-void holmes_cpu_gelu_backward(float *din, const float *dout, const float *in, size_t n);
-void holmes_cpu_residual_forward(float *out, const float *a, const float *b, size_t n);
-void holmes_cpu_adamw(float *w, float *m, float *v, const float *g, size_t n,
+size_t holmes_cpu_attention_scratch(int B, int T, int C, int H);
+void holmes_cpu_attention_backward(void *dqkv, void *scratch, const void *dout, const void *out,
+                                   const float *lse, const void *qkv, int B, int T, int C, int H);
+void holmes_cpu_layernorm_forward(void *out, float *mean, float *rstd, const void *in,
+                                  const void *weight, const void *bias, int N, int C);
+void holmes_cpu_layernorm_backward(void *din, float *dweight, float *dbias, const void *dout,
+                                   const void *in, const float *mean, const float *rstd,
+                                   const void *weight, int N, int C);
+void holmes_cpu_xent_stats(float *stats, const void *logits, const int32_t *targets, int N, int V,
+                           int first);
+void holmes_cpu_xent_combine(double *loss, float *lse, const float *stats, int parts, int N);
+void holmes_cpu_xent_backward(void *dlogits, const void *logits, const float *lse,
+                              const int32_t *targets, float scale, int N, int V, int first);
+void holmes_cpu_embedding_forward(void *out, const int32_t *tokens, const void *wte,
+                                  const void *wpe, int B, int T, int C, int first, int V);
+void holmes_cpu_embedding_backward(float *dwte, float *dwpe, const void *dout,
+                                   const int32_t *tokens, int B, int T, int C, int first, int V);
+void holmes_cpu_gelu_forward(void *out, const void *in, size_t n);
+void holmes_cpu_gelu_backward(void *din, const void *dout, const void *in, size_t n);
+void holmes_cpu_residual_forward(void *out, const void *a, const void *b, const void *bias, int N,
+                                 int C);
+void holmes_cpu_adamw(float *w, void *real, float *m, float *v, const float *g, size_t n,
                       const struct holmes_adamw_step *step);
-double holmes_cpu_sum_squares(const float *x, size_t n);
+void holmes_cpu_sum_squares(double *sum, const float *x, size_t n);
 
-/* p = softmax(scale x) over n elements; x may be p. Returns the log of the sum of e^(scale x). */
-double holmes_cpu_softmax(float *p, const float *x, float scale, size_t n);
+float holmes_cpu_max(const float *x, size_t n); /* n at least 1 */
+/* p = e^(scale x + add), n may be 0; p may be x. Returns their sum. */
+float holmes_cpu_exponentials(float *p, const float *x, float scale, float add, size_t n);
+void holmes_cpu_scale(float *x, float a, size_t n); /* x = a x */
 
 #endif

@@ -14,18 +14,36 @@ static void add(float *out, const float *a, const float *b, size_t n)
         out[i] = a[i] + b[i];
 }
 
-void holmes_cpu_residual_forward(float *out, const float *a, const float *b, size_t n)
+CPU_CLONES
+static void add_with_bias(float *out, const float *a, const float *b, const float *bias, size_t n)
 {
-#pragma omp parallel num_threads(holmes_cpu_threads_for(n))
-    {
-        const struct cpu_range r = cpu_my_range(n, 16);
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        out[i] = a[i] + b[i] + bias[i];
+}
 
-        add(out + r.first, a + r.first, b + r.first, r.count);
+void holmes_cpu_residual_forward(void *out_real, const void *a_real, const void *b_real,
+                                 const void *bias, int N, int C)
+{
+    float *out = out_real;
+    const float *a = a_real, *b = b_real;
+    const size_t rows = (size_t)N, width = (size_t)C;
+
+#pragma omp parallel num_threads(holmes_cpu_threads_for(rows *width))
+    {
+        const struct cpu_range r = cpu_my_range(rows, 1);
+        const size_t first = r.first * width, end = first + r.count * width;
+
+        if (!bias)
+            add(out + first, a + first, b + first, end - first);
+        else
+            for (size_t i = first; i < end; i += width)
+                add_with_bias(out + i, a + i, b + i, bias, width);
     }
 }
 
-void holmes_cpu_embedding_forward(float *out, const int32_t *tokens, const float *wte,
-                                  const float *wpe, int B, int T, int C)
+void holmes_cpu_embedding_forward(void *out_real, const int32_t *tokens, const void *wte,
+                                  const void *wpe, int B, int T, int C, int first, int V)
 {
     const size_t rows = (size_t)B * (size_t)T, width = (size_t)C;
 
@@ -33,16 +51,28 @@ void holmes_cpu_embedding_forward(float *out, const int32_t *tokens, const float
     {
         const struct cpu_range r = cpu_my_range(rows, 1);
 
-        for (size_t i = r.first; i < r.first + r.count; i++)
-            add(out + i * width, wte + (size_t)tokens[i] * width, wpe + i % (size_t)T * width,
-                width);
+        for (size_t i = r.first; i < r.first + r.count; i++) {
+            const int token = tokens[i] - first;
+            const float *position = wpe ? (const float *)wpe + i % (size_t)T * width : NULL;
+            const float *row =
+                token >= 0 && token < V ? (const float *)wte + (size_t)token * width : NULL;
+            float *out = (float *)out_real + i * width;
+
+            if (row && position)
+                add(out, row, position, width);
+            else if (row || position)
+                memcpy(out, row ? row : position, width * sizeof(float));
+            else
+                memset(out, 0, width * sizeof(float));
+        }
     }
 }
 
 /* Rows of dwte meet when a token repeats, so threads share out the columns. */
-void holmes_cpu_embedding_backward(float *dwte, float *dwpe, const float *dout,
-                                   const int32_t *tokens, int B, int T, int C)
+void holmes_cpu_embedding_backward(float *dwte, float *dwpe, const void *dout_real,
+                                   const int32_t *tokens, int B, int T, int C, int first, int V)
 {
+    const float *dout = dout_real;
     const size_t rows = (size_t)B * (size_t)T, width = (size_t)C;
 
 #pragma omp parallel num_threads(holmes_cpu_threads_for(rows *width))
@@ -50,11 +80,19 @@ void holmes_cpu_embedding_backward(float *dwte, float *dwpe, const float *dout,
         const struct cpu_range r = cpu_my_range(width, 16);
 
         for (size_t i = 0; i < rows; i++) {
-            float *token = dwte + (size_t)tokens[i] * width + r.first;
-            float *position = dwpe + i % (size_t)T * width + r.first;
+            const int token = tokens[i] - first;
+            const float *from = dout + i * width + r.first;
 
-            add(token, token, dout + i * width + r.first, r.count);
-            add(position, position, dout + i * width + r.first, r.count);
+            if (token >= 0 && token < V) {
+                float *to = dwte + (size_t)token * width + r.first;
+
+                add(to, to, from, r.count);
+            }
+            if (dwpe) {
+                float *to = dwpe + i % (size_t)T * width + r.first;
+
+                add(to, to, from, r.count);
+            }
         }
     }
 }
@@ -89,23 +127,24 @@ static void gelu_gradient(float *din, const float *dout, const float *in, size_t
     }
 }
 
-void holmes_cpu_gelu_forward(float *out, const float *in, size_t n)
+void holmes_cpu_gelu_forward(void *out, const void *in, size_t n)
 {
 #pragma omp parallel num_threads(holmes_cpu_threads_for(n))
     {
         const struct cpu_range r = cpu_my_range(n, 16);
 
-        gelu(out + r.first, in + r.first, r.count);
+        gelu((float *)out + r.first, (const float *)in + r.first, r.count);
     }
 }
 
-void holmes_cpu_gelu_backward(float *din, const float *dout, const float *in, size_t n)
+void holmes_cpu_gelu_backward(void *din, const void *dout, const void *in, size_t n)
 {
 #pragma omp parallel num_threads(holmes_cpu_threads_for(n))
     {
         const struct cpu_range r = cpu_my_range(n, 16);
 
-        gelu_gradient(din + r.first, dout + r.first, in + r.first, r.count);
+        gelu_gradient((float *)din + r.first, (const float *)dout + r.first,
+                      (const float *)in + r.first, r.count);
     }
 }
 
@@ -126,7 +165,7 @@ static void adamw(float *restrict w, float *restrict m, float *restrict v, const
     }
 }
 
-void holmes_cpu_adamw(float *w, float *m, float *v, const float *g, size_t n,
+void holmes_cpu_adamw(float *w, void *real, float *m, float *v, const float *g, size_t n,
                       const struct holmes_adamw_step *step)
 {
 #pragma omp parallel num_threads(holmes_cpu_threads_for(n))
@@ -134,6 +173,8 @@ void holmes_cpu_adamw(float *w, float *m, float *v, const float *g, size_t n,
         const struct cpu_range r = cpu_my_range(n, 16);
 
         adamw(w + r.first, m + r.first, v + r.first, g + r.first, r.count, step);
+        if (real)
+            memcpy((float *)real + r.first, w + r.first, r.count * sizeof *w);
     }
 }
 
@@ -148,9 +189,9 @@ static double squares(const float *x, size_t n)
     return sum;
 }
 
-double holmes_cpu_sum_squares(const float *x, size_t n)
+void holmes_cpu_sum_squares(double *sum, const float *x, size_t n)
 {
-    double part[SUM_PARTS], sum = 0;
+    double part[SUM_PARTS], all = 0;
 
 #pragma omp parallel for schedule(static) num_threads(holmes_cpu_threads_for(n))
     for (size_t i = 0; i < SUM_PARTS; i++) {
@@ -160,6 +201,6 @@ double holmes_cpu_sum_squares(const float *x, size_t n)
         part[i] = squares(x + first, end - first);
     }
     for (size_t i = 0; i < SUM_PARTS; i++)
-        sum += part[i];
-    return sum;
+        all += part[i];
+    *sum += all;
 }

@@ -29,9 +29,11 @@ static void row_forward(float *restrict out, float *mean, float *rstd, const flo
     *rstd = s;
 }
 
-void holmes_cpu_layernorm_forward(float *out, float *mean, float *rstd, const float *in,
-                                  const float *weight, const float *bias, int N, int C)
+void holmes_cpu_layernorm_forward(void *out_real, float *mean, float *rstd, const void *in_real,
+                                  const void *weight, const void *bias, int N, int C)
 {
+    float *out = out_real;
+    const float *in = in_real;
     const size_t width = (size_t)C;
 
 #pragma omp parallel num_threads(holmes_cpu_threads_for((size_t)N *width))
@@ -76,10 +78,12 @@ static void row_backward_params(float *restrict dweight, float *restrict dbias,
     }
 }
 
-void holmes_cpu_layernorm_backward(float *din, float *dweight, float *dbias, const float *dout,
-                                   const float *in, const float *mean, const float *rstd,
-                                   const float *weight, int N, int C)
+void holmes_cpu_layernorm_backward(void *din_real, float *dweight, float *dbias,
+                                   const void *dout_real, const void *in_real, const float *mean,
+                                   const float *rstd, const void *weight, int N, int C)
 {
+    float *din = din_real;
+    const float *dout = dout_real, *in = in_real;
     const size_t width = (size_t)C, rows = (size_t)N;
 
 #pragma omp parallel num_threads(holmes_cpu_threads_for(rows *width))

@@ -56,11 +56,18 @@ static void multiply(const struct product *p)
     }
 }
 
-void holmes_cpu_matmul_forward(float *out, const float *in, const float *weight, const float *bias,
+void holmes_cpu_matmul_forward(void *out, const void *in, const void *weight, const void *bias,
                                int N, int C, int OC)
 {
     multiply(&(struct product){
         .m = N, .n = OC, .k = C, .a = in, .b = weight, .bt = true, .bias = bias, .c = out});
+}
+
+void holmes_cpu_matmul_gelu_forward(void *out, void *pre, const void *in, const void *weight,
+                                    const void *bias, int N, int C, int OC)
+{
+    holmes_cpu_matmul_forward(pre, in, weight, bias, N, C, OC);
+    holmes_cpu_gelu_forward(out, pre, (size_t)N * (size_t)OC);
 }
 
 /* sums[j] += x[0,j] + x[1,j] + ... for x (rows, ld) */
@@ -74,8 +81,8 @@ static void add_column_sums(float *restrict sums, const float *restrict x, size_
             sums[j] += x[i * ld + j];
 }
 
-void holmes_cpu_matmul_backward(float *din, float *dweight, float *dbias, const float *dout,
-                                const float *in, const float *weight, int N, int C, int OC)
+void holmes_cpu_matmul_backward(void *din, float *dweight, float *dbias, const void *dout,
+                                const void *in, const void *weight, int N, int C, int OC)
 {
     multiply(&(struct product){.m = N, .n = C, .k = OC, .a = dout, .b = weight, .c = din});
     multiply(&(struct product){
@@ -86,6 +93,7 @@ void holmes_cpu_matmul_backward(float *din, float *dweight, float *dbias, const 
     {
         const struct cpu_range r = cpu_my_range((size_t)OC, 16);
 
-        add_column_sums(dbias + r.first, dout + r.first, (size_t)N, (size_t)OC, r.count);
+        add_column_sums(dbias + r.first, (const float *)dout + r.first, (size_t)N, (size_t)OC,
+                        r.count);
     }
 }

@@ -1,13 +1,11 @@
-/* Softmax, alone and with the cross entropy of the head. Rows are independent; the sum of their
- * losses is made over a fixed number of parts, so that it does not depend on the threads. */
+/* Exponentials and their sums: the pieces of a softmax, and the cross entropy of the head made of
+ * them. Rows are independent. */
 #include "cpu.h"
 
 #include <math.h>
 
-#define XENT_PARTS 64
-
 CPU_CLONES
-static float max_of(const float *x, size_t n)
+float holmes_cpu_max(const float *x, size_t n)
 {
     float max = x[0];
 
@@ -17,15 +15,14 @@ static float max_of(const float *x, size_t n)
     return max;
 }
 
-/* p = e^(scale (x - max)), returns their sum */
 CPU_CLONES
-static float exponentials(float *p, const float *x, float max, float scale, size_t n)
+float holmes_cpu_exponentials(float *p, const float *x, float scale, float add, size_t n)
 {
     float sum = 0;
 
 #pragma omp simd reduction(+ : sum)
     for (size_t i = 0; i < n; i++) {
-        const float e = cpu_exp(scale * (x[i] - max));
+        const float e = cpu_exp(scale * x[i] + add);
 
         p[i] = e;
         sum += e;
@@ -34,64 +31,76 @@ static float exponentials(float *p, const float *x, float max, float scale, size
 }
 
 CPU_CLONES
-static void multiply_by(float *x, float a, size_t n)
+void holmes_cpu_scale(float *x, float a, size_t n)
 {
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         x[i] *= a;
 }
 
-double holmes_cpu_softmax(float *p, const float *x, float scale, size_t n)
+/* The sum of e^(x - max) */
+CPU_CLONES
+static float sum_exponentials(const float *x, float max, size_t n)
 {
-    const float max = max_of(x, n);
-    const float sum = exponentials(p, x, max, scale, n);
+    float sum = 0;
 
-    multiply_by(p, 1 / sum, n);
-    return (double)scale * max + log(sum);
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < n; i++)
+        sum += cpu_exp(x[i] - max);
+    return sum;
 }
 
-/* Rows of one part; returns the sum of their losses. */
-static double xent_rows(float *probs, const float *logits, const int32_t *targets, size_t rows,
-                        size_t V)
+void holmes_cpu_xent_stats(float *stats, const void *logits, const int32_t *targets, int N, int V,
+                           int first)
 {
-    double loss = 0;
-
-    for (size_t i = 0; i < rows; i++) {
-        const double target = logits[i * V + (size_t)targets[i]]; /* probs may be logits */
-
-        loss += holmes_cpu_softmax(probs + i * V, logits + i * V, 1, V) - target;
-    }
-    return loss;
-}
-
-double holmes_cpu_xent_forward(float *probs, const float *logits, const int32_t *targets, int N,
-                               int V)
-{
-    double part[XENT_PARTS], loss = 0;
     const size_t rows = (size_t)N, width = (size_t)V;
 
-#pragma omp parallel for schedule(static) num_threads(holmes_cpu_threads_for(rows *width))
-    for (size_t i = 0; i < XENT_PARTS; i++) {
-        const size_t first = rows * i / XENT_PARTS, end = rows * (i + 1) / XENT_PARTS;
+#pragma omp parallel num_threads(holmes_cpu_threads_for(rows *width))
+    {
+        const struct cpu_range r = cpu_my_range(rows, 1);
 
-        part[i] = xent_rows(probs + first * width, logits + first * width, targets + first,
-                            end - first, width);
+        for (size_t i = r.first; i < r.first + r.count; i++) {
+            const float *x = (const float *)logits + i * width;
+            const int target = targets[i] - first;
+
+            stats[i] = holmes_cpu_max(x, width);
+            stats[rows + i] = sum_exponentials(x, stats[i], width);
+            stats[2 * rows + i] = target >= 0 && target < V ? x[target] : 0;
+        }
     }
-    for (size_t i = 0; i < XENT_PARTS; i++)
-        loss += part[i];
-    return loss;
 }
 
+/* A few numbers per row: not worth threads, and one order of summing. */
+void holmes_cpu_xent_combine(double *loss, float *lse, const float *stats, int parts, int N)
+{
+    const size_t rows = (size_t)N;
+
+    for (size_t n = 0; n < rows; n++) {
+        const float *max = stats + n, *sum = max + rows, *logit = sum + rows;
+        double row_max = max[0], row_sum = 0, target = 0;
+
+        for (size_t i = 1; i < (size_t)parts; i++)
+            row_max = fmax(row_max, max[i * 3 * rows]);
+        for (size_t i = 0; i < (size_t)parts; i++) {
+            row_sum += sum[i * 3 * rows] * exp(max[i * 3 * rows] - row_max);
+            target += logit[i * 3 * rows];
+        }
+        lse[n] = (float)(row_max + log(row_sum));
+        *loss += row_max + log(row_sum) - target;
+    }
+}
+
+/* dx = scale e^(x - lse) */
 CPU_CLONES
-static void scaled_copy(float *out, const float *in, float a, size_t n)
+static void scaled_exponentials(float *dx, const float *x, float lse, float scale, size_t n)
 {
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
-        out[i] = a * in[i];
+        dx[i] = scale * cpu_exp(x[i] - lse);
 }
 
-void holmes_cpu_xent_backward(float *dlogits, const float *probs, const int32_t *targets,
-                              float scale, int N, int V)
+void holmes_cpu_xent_backward(void *dlogits, const void *logits, const float *lse,
+                              const int32_t *targets, float scale, int N, int V, int first)
 {
     const size_t width = (size_t)V;
 
@@ -100,11 +109,12 @@ void holmes_cpu_xent_backward(float *dlogits, const float *probs, const int32_t 
         const struct cpu_range r = cpu_my_range((size_t)N, 1);
 
         for (size_t i = r.first; i < r.first + r.count; i++) {
-            const size_t target = i * width + (size_t)targets[i];
-            const float at_target = scale * (probs[target] - 1); /* dlogits may be probs */
+            float *dx = (float *)dlogits + i * width;
+            const int target = targets[i] - first;
 
-            scaled_copy(dlogits + i * width, probs + i * width, scale, width);
-            dlogits[target] = at_target;
+            scaled_exponentials(dx, (const float *)logits + i * width, lse[i], scale, width);
+            if (target >= 0 && target < V)
+                dx[target] -= scale;
         }
     }
 }

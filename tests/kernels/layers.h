@@ -18,7 +18,6 @@ struct layer_buffers {
     float *in[LAYER_INPUTS], *grad[LAYER_INPUTS]; /* NULL where n_in is 0 */
     float *out, *dout;
     float *saved[LAYER_SAVED]; /* what forward keeps for backward */
-    float *scratch;            /* as large as saved[0] */
     int32_t *tokens;           /* (B, T) in [0, V) */
     size_t n_in[LAYER_INPUTS], n_out, n_saved[LAYER_SAVED];
 };

@@ -17,6 +17,9 @@ static const struct shape shapes[] = {
     {.B = 2, .T = 65, .C = 40, .H = 5, .V = 257, .OC = 129},
     {.B = 1, .T = 130, .C = 33, .H = 3, .V = 50, .OC = 17},
     {.B = 4, .T = 63, .C = 252, .H = 7, .V = 300, .OC = 257},
+    {.B = 1, .T = 1, .C = 3, .H = 3, .V = 50257, .OC = 1},
+    {.B = 1, .T = 3, .C = 70, .H = 1, .V = 50257, .OC = 5},
+    {.B = 1, .T = 300, .C = 128, .H = 2, .V = 2, .OC = 16},
 };
 
 static void run(const struct holmes_kernels *k, const struct layer *l, const struct shape *s,
@@ -96,22 +99,35 @@ Test(parity, attention_looks_at_no_later_position)
     for (int i = 0; i < 2; i++) {
         const struct holmes_kernels *k = holmes_kernels_find(names[i]);
         float *qkv = numeric_noise("qkv", (size_t)s.B * s.T * 3 * s.C, 0, 1);
-        float *probs = numeric_noise("probs", (size_t)s.B * s.H * s.T * s.T, 0, 1);
+        float *lse = numeric_noise("lse", (size_t)s.B * s.H * s.T, 0, 1);
         float *before = numeric_noise("out", (size_t)s.B * s.T * s.C, 0, 1);
         float *after = numeric_noise("out", (size_t)s.B * s.T * s.C, 0, 1);
 
-        k->attention_forward(before, probs, qkv, s.B, s.T, s.C, s.H);
+        k->attention_forward(before, lse, qkv, s.B, s.T, s.C, s.H);
         for (size_t j = 66 * 3 * row; j < (size_t)s.T * 3 * row; j++) /* of the first sequence */
             qkv[j] += 1;
-        k->attention_forward(after, probs, qkv, s.B, s.T, s.C, s.H);
+        k->attention_forward(after, lse, qkv, s.B, s.T, s.C, s.H);
         cr_expect_arr_eq(after, before, 66 * row * sizeof(float), "%s", names[i]);
         cr_expect_gt(numeric_distance(after + 66 * row, before + 66 * row, row), 0.01);
         cr_expect_arr_eq(after + s.T * row, before + s.T * row, s.T * row * sizeof(float));
         free(qkv);
-        free(probs);
+        free(lse);
         free(before);
         free(after);
     }
+}
+
+/* Loss and gradient of one row. */
+static double xent(const struct holmes_kernels *k, float *dlogits, const float *logits,
+                   int32_t target, int V)
+{
+    float stats[3], lse;
+    double loss = 0;
+
+    k->xent_stats(stats, logits, &target, 1, V, 0);
+    k->xent_combine(&loss, &lse, stats, 1, 1);
+    k->xent_backward(dlogits, logits, &lse, &target, 1, 1, V, 0);
+    return loss;
 }
 
 Test(parity, far_values_saturate_as_the_reference_does)
@@ -119,7 +135,6 @@ Test(parity, far_values_saturate_as_the_reference_does)
     static const float x[] = {-1e6f, -1e3f, -88, -30, -10, -6,   -1e-6f, 0,   1e-6f,
                               6,     10,    30,  88,  100, 1e3f, 1e6f,   1e9f};
     const size_t n = sizeof x / sizeof x[0];
-    const int32_t target = 3;
     float ones[sizeof x / sizeof x[0]], ref[sizeof x / sizeof x[0]], cpu[sizeof x / sizeof x[0]];
     const struct holmes_kernels *r = holmes_kernels_find("ref"), *c = holmes_kernels_find("cpu");
 
@@ -135,10 +150,14 @@ Test(parity, far_values_saturate_as_the_reference_does)
     for (size_t i = 0; i < n; i++)
         cr_expect_float_eq(cpu[i], ref[i], 1e-5, "gelu'(%g): %g, %g", x[i], cpu[i], ref[i]);
 
-    const double ref_loss = r->xent_forward(ref, x, &target, 1, (int)n);
-    const double cpu_loss = c->xent_forward(cpu, x, &target, 1, (int)n);
-    cr_expect_float_eq(cpu_loss, ref_loss, 1e-6 * ref_loss);
-    cr_expect_leq(numeric_distance(cpu, ref, n), TOLERANCE);
+    for (size_t i = 0; i < n; i++) {
+        const double r_loss = xent(r, ref, x, (int32_t)i, (int)n);
+        const double c_loss = xent(c, cpu, x, (int32_t)i, (int)n);
+
+        cr_expect_float_eq(c_loss, r_loss, 1e-6 * fabs(r_loss) + 1e-7, "target %zu: %g, %g", i,
+                           c_loss, r_loss);
+        cr_expect_leq(numeric_distance(cpu, ref, n), TOLERANCE, "target %zu", i);
+    }
 }
 
 static const struct holmes_adamw_step step = {.lr = 1e-2f,
@@ -178,11 +197,14 @@ Test(parity, adamw_follows_its_formula)
     const char *names[] = {"ref", "cpu"};
 
     holmes_kernels_set_threads(2);
-    for (size_t i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) {
-        const size_t n = sizes[i / 2];
+    for (size_t i = 0; i < 4 * sizeof sizes / sizeof sizes[0]; i++) {
+        const size_t n = sizes[i / 4];
         struct adamw_arrays a = adamw_arrays_create(n), b = adamw_arrays_create(n);
+        float *real = numeric_noise("real", n, 0, 1);
 
-        holmes_kernels_find(names[i % 2])->adamw(a.w, a.m, a.v, a.g, n, &step);
+        holmes_kernels_find(names[i % 2])->adamw(a.w, i & 2 ? real : NULL, a.m, a.v, a.g, n, &step);
+        if (i & 2)
+            cr_expect_arr_eq(real, a.w, n * sizeof(float));
         for (size_t j = 0; j < n; j++) {
             const double g = 0.5 * b.g[j], m = 0.9 * b.m[j] + 0.1 * g;
             const double v = 0.95 * b.v[j] + 0.05 * g * g;
@@ -196,6 +218,7 @@ Test(parity, adamw_follows_its_formula)
         }
         adamw_arrays_destroy(&a);
         adamw_arrays_destroy(&b);
+        free(real);
     }
 }
 
@@ -206,11 +229,11 @@ Test(parity, adamw_gives_an_element_the_same_bits_at_any_place)
     struct adamw_arrays a = adamw_arrays_create(n), b = adamw_arrays_create(n);
 
     holmes_kernels_set_threads(2);
-    k->adamw(a.w, a.m, a.v, a.g, n, &step);
+    k->adamw(a.w, NULL, a.m, a.v, a.g, n, &step);
     holmes_kernels_set_threads(1);
     for (size_t i = 0; i + 1 < sizeof cuts / sizeof cuts[0]; i++)
-        k->adamw(b.w + cuts[i], b.m + cuts[i], b.v + cuts[i], b.g + cuts[i], cuts[i + 1] - cuts[i],
-                 &step);
+        k->adamw(b.w + cuts[i], NULL, b.m + cuts[i], b.v + cuts[i], b.g + cuts[i],
+                 cuts[i + 1] - cuts[i], &step);
     cr_expect_arr_eq(a.w, b.w, n * sizeof(float));
     cr_expect_arr_eq(a.m, b.m, n * sizeof(float));
     cr_expect_arr_eq(a.v, b.v, n * sizeof(float));
@@ -230,16 +253,35 @@ Test(parity, sum_of_squares_does_not_depend_on_the_cut)
         want += (long double)x[i] * x[i];
     for (int j = 0; j < 2; j++) {
         const struct holmes_kernels *k = holmes_kernels_find(names[j]);
-        const double whole = k->sum_squares(x, n);
-        double parts = 0;
+        double whole = 0, parts = 0;
+
+        k->sum_squares(&whole, x, n);
 
         for (size_t i = 0; i + 1 < sizeof cuts / sizeof cuts[0]; i++)
-            parts += k->sum_squares(x + cuts[i], cuts[i + 1] - cuts[i]);
+            k->sum_squares(&parts, x + cuts[i], cuts[i + 1] - cuts[i]);
         cr_expect_float_eq(whole, (double)want, 1e-12 * (double)want, "%s: %.17g", names[j], whole);
         cr_expect_float_eq(parts, whole, 1e-12 * whole, "%s: %.17g, %.17g", names[j], parts, whole);
-        cr_expect_eq(k->sum_squares(x, 0), 0);
+        k->sum_squares(&parts, x, 0);
+        cr_expect_float_eq(parts, whole, 1e-12 * whole);
     }
     free(x);
+}
+
+Test(parity, converted_weights_are_the_masters_where_both_are_float32)
+{
+    const char *names[] = {"ref", "cpu"};
+
+    for (int i = 0; i < 2; i++) {
+        const struct holmes_kernels *k = holmes_kernels_find(names[i]);
+        float *w = numeric_noise("w", 1001, 0, 1), *real = numeric_noise("real", 1001, 0, 1);
+
+        cr_expect_eq(k->dtype, HOLMES_FLOAT32);
+        k->convert(real, w, 1001);
+        k->convert(w, w, 1001);
+        cr_expect_arr_eq(real, w, 1001 * sizeof(float), "%s", names[i]);
+        free(w);
+        free(real);
+    }
 }
 
 Test(parity, tables_are_found_by_name)
