@@ -1,14 +1,18 @@
-/* Arithmetic of the configuration; what the command line refuses is in test_launch. */
+/* The configuration from wherever it comes, and its arithmetic; what the command line refuses is in
+ * test_bad_input. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "config.h"
+#include "config_spec.h"
 
 static struct holmes_config parse(int argc, const char *const *argv)
 {
     struct holmes_config c;
-    char *args[16];
+    char *args[32];
 
     for (int i = 0; i < argc; i++)
         args[i] = (char *)argv[i];
@@ -41,6 +45,173 @@ Test(config, later_options_win)
 
     cr_expect_eq(c.placement, HOLMES_PLACEMENT_PLANNED);
     cr_expect_eq(c.steps, 7);
+}
+
+/* A file of --config with this text. */
+static const char *file_of(const char *text)
+{
+    static char path[64];
+    FILE *f;
+
+    snprintf(path, sizeof path, "/tmp/holmes-config-%d", (int)getpid());
+    f = fopen(path, "we");
+    cr_assert_not_null(f);
+    fputs(text, f);
+    cr_assert_eq(fclose(f), 0);
+    return path;
+}
+
+Test(config, flags_win_over_the_file_and_the_file_over_the_preset)
+{
+    const char *path = file_of("heads: 16\nlr: 0.5\ntied: yes\nstage-layers: [5, 7]\n"
+                               "rank-order: 1,0\n");
+    struct holmes_config c =
+        PARSE("--lr", "0.25", "--config", path, "--tied=no", "--preset", "gpt2-124m");
+
+    unlink(path);
+    cr_expect_eq(c.model.layers, 12, "of the preset");
+    cr_expect_eq(c.model.channels, 768);
+    cr_expect_eq(c.model.heads, 16, "of the file");
+    cr_expect_str_eq(c.stage_layers, "5,7");
+    cr_expect_eq(c.placement, HOLMES_PLACEMENT_ORDER);
+    cr_expect_eq(c.lr, 0.25, "of the command line");
+    cr_expect_not(c.model.tied);
+    cr_expect(holmes_config_given(&c, "lr"));
+    cr_expect_not(holmes_config_given(&c, "steps"));
+    holmes_config_fini(&c);
+}
+
+Test(config, a_preset_on_the_command_line_takes_the_place_of_the_files)
+{
+    const char *path = file_of("layers: 3\npreset: gpt2-124m\n");
+    struct holmes_config c = PARSE("--config", path);
+
+    cr_expect_eq(c.model.layers, 3, "wherever in the file the preset stands");
+    cr_expect_eq(c.model.channels, 768);
+    holmes_config_fini(&c);
+    c = PARSE("--config", path, "--preset", "gpt2-355m");
+    unlink(path);
+    cr_expect_eq(c.model.layers, 3);
+    cr_expect_eq(c.model.channels, 1024);
+    holmes_config_fini(&c);
+}
+
+Test(config, a_placement_named_later_takes_the_place_of_an_order)
+{
+    const char *path = file_of("rank-order: [1, 0]\n");
+    struct holmes_config c = PARSE("--config", path, "--placement", "naive");
+
+    unlink(path);
+    cr_expect_eq(c.placement, HOLMES_PLACEMENT_NAIVE);
+    holmes_config_fini(&c);
+}
+
+Test(config, files_are_refused_with_line_and_what_was_meant)
+{
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        {"", "f: the file is empty"},
+        {"lr: 1\nlayer: 3\n", "f:2: there is no option \"layer\"; did you mean \"layers\"?"},
+        {"--layers: 3\n", "f:1: there is no option \"--layers\"; did you mean \"layers\"?"},
+        {"seq_len: 3\n", "did you mean \"seq-len\"?"},
+        {"colour: red\n", "f:1: there is no option \"colour\"; holmes-train --help lists them"},
+        {"lr: 1\n\nlr: 2\n", "f:3: \"lr\" comes twice, first in line 1"},
+        {"lr: fast\n", "f:1: lr \"fast\": a number from 1e-12 to 10 is right"},
+        {"lr: [1, 2]\n", "f:1: lr: one word or number is right, not a list"},
+        {"lr: {a: 1}\n", "f:1: lr: one word or number is right, not a group of keys"},
+        {"cluster: {a: 1}\n", "or a list, not a group of keys"},
+        {"cluster:\n- a\n- b,c\n", "f:3: cluster: words or numbers without commas"},
+        {"cluster: []\n", "f:1: cluster: nothing is given"},
+        {"tied: maybe\n", "f:1: tied \"maybe\": yes or no is right"},
+        {"placement: best\n", "f:1: placement \"best\": planned or naive is right"},
+        {"data: \n", "f:1: data: nothing is given"},
+        {"data: \"a\\0b\"\n", "f:1: data: the text has a zero byte in it"},
+        {"rank: 1\n", "f:1: \"rank\" is for the command line"},
+        {"config: g\n", "f:1: \"config\" is for the command line"},
+        {"preset: gpt2-125m\n", "f:1: preset \"gpt2-125m\": no model of that name; did you mean "
+                                "\"gpt2-124m\"?"},
+        {"- a\n", "f:1: lines of \"option: value\" are right"},
+        {"[a]: b\n", "f:1: a key is the name of an option"},
+        {"a: b: c\n", "f:1: not readable as YAML"},
+        {"lr: 1\n---\nlr: 2\n", "f:3: a second document"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct holmes_config c;
+        char why[400] = "";
+
+        holmes_config_init(&c);
+        cr_expect_eq(holmes_config_file_apply("f", rows[i].text, strlen(rows[i].text), false, &c,
+                                              why, sizeof why),
+                     -EINVAL, "%s", rows[i].text);
+        cr_expect_not_null(strstr(why, rows[i].says), "\"%s\" expected, it says: %s", rows[i].says,
+                           why);
+        holmes_config_fini(&c);
+    }
+}
+
+Test(config, what_is_printed_is_read_as_the_same)
+{
+    struct holmes_config c = PARSE("--preset", "gpt-39.1b", "--seed", "18446744073709551615",
+                                   "--lr", "0.1", "--final-lr", "0.30000000000000004",
+                                   "--rank-order", "1,0", "--data", "a \"b\" \\ \xe2\x98\xba\n#",
+                                   "--tied=off", "--host-label", "x,y z", "--comm", "loopback"),
+                         again;
+    char *text[2] = {NULL, NULL}, why[300] = "";
+    size_t len[2];
+
+    for (int i = 0; i < 2; i++) {
+        FILE *out = open_memstream(&text[i], &len[i]);
+
+        if (i == 1) {
+            holmes_config_init(&again);
+            cr_assert_eq(
+                holmes_config_file_apply("f", text[0], len[0], false, &again, why, sizeof why), 0,
+                "%s", why);
+        }
+        cr_expect_eq(holmes_config_print(i == 0 ? &c : &again, out, why, sizeof why), 0, "%s", why);
+        cr_assert_eq(fclose(out), 0);
+    }
+    cr_expect_str_eq(text[0], text[1]);
+    cr_expect_eq(again.seed, UINT64_MAX);
+    cr_expect_eq(again.final_lr, 0.30000000000000004);
+    cr_expect_str_eq(again.data, c.data);
+    cr_expect_str_eq(again.host_labels, "x,y z");
+    cr_expect_eq(again.placement, HOLMES_PLACEMENT_ORDER);
+    free(text[0]);
+    free(text[1]);
+    holmes_config_fini(&c);
+    holmes_config_fini(&again);
+}
+
+Test(config, text_that_is_no_utf8_is_not_printed)
+{
+    struct holmes_config c = PARSE("--data", "a\xff");
+    char why[300] = "", sink[4096];
+    FILE *out = fmemopen(sink, sizeof sink, "w");
+
+    cr_expect_eq(holmes_config_print(&c, out, why, sizeof why), -EINVAL);
+    cr_expect_not_null(strstr(why, "--data: the text is not UTF-8"), "%s", why);
+    fclose(out);
+    holmes_config_fini(&c);
+}
+
+/* Each is a number or word that the option itself takes. */
+Test(config, defaults_are_values_of_their_options)
+{
+    for (int i = 0; i < holmes_nspecs; i++) {
+        const struct holmes_spec *s = &holmes_specs[i];
+        struct holmes_config c;
+        char why[300] = "", buf[64];
+
+        if (!s->def)
+            continue;
+        holmes_config_init(&c);
+        cr_expect_eq(holmes_spec_set(s, s->def, &c, why, sizeof why), 0, "%s", why);
+        cr_expect_str_eq(holmes_spec_get(s, &c, buf, sizeof buf), s->def, "--%s", s->name);
+        holmes_config_fini(&c);
+    }
 }
 
 Test(config, learning_rate_warms_up_and_falls_to_its_last_value)
