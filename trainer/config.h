@@ -40,6 +40,7 @@ struct holmes_config {
     enum holmes_placement placement;
     const char *rank_order;   /* with HOLMES_PLACEMENT_ORDER */
     const char *stage_layers; /* NULL: even */
+    bool recompute;           /* activations of blocks, in backward */
 
     int local;              /* ranks to start on this machine; 0: none */
     int rank, world;        /* this process; rank -1: not given */

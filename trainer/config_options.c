@@ -66,6 +66,14 @@ const struct holmes_spec holmes_specs[] = {
     {.doc = "Split and placement", .type = SPEC_GROUP},
     {"pipeline", "P", "pipeline stages", SPEC_INT, AT(stages), 1, 1000, "1"},
     {"data-parallel", "D", "replicas of the pipeline", SPEC_INT, AT(replicas), 1, 100000, "1"},
+    {"tensor", "T",
+     "ranks that share the layers of each stage, heads and columns divided between them; they must "
+     "be on one host",
+     SPEC_INT, AT(tensors), 1, 1024, "1"},
+    {"recompute", NULL,
+     "keep of each block only its input and run its forward again in backward: less memory for a "
+     "third more arithmetic, the same bits",
+     SPEC_FLAG, AT(recompute)},
     {"placement", "planned|naive",
      "planned: tensor groups inside hosts, each stage inside one --cluster, pipelines across them; "
      "naive: pipelines on consecutive ranks, replicas across",

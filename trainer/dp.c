@@ -194,7 +194,6 @@ static int wait_bucket(struct holmes_dp *d, struct bucket_state *b)
 int holmes_dp_reduce(struct holmes_dp *d, double *sum_squares)
 {
     const struct holmes_kernels *k = holmes_stage_kernels(d->stage);
-    const float *g = holmes_stage_grads(d->stage);
     int rc = d->links->embed ? sum_tied(d) : 0;
 
     k->zero(d->sum_squares, sizeof *d->sum_squares);
@@ -206,9 +205,9 @@ int holmes_dp_reduce(struct holmes_dp *d, double *sum_squares)
         rc = wait_bucket(d, b);
         if (rc != 0 || !b->range.counted)
             continue;
-        k->sum_squares(d->sum_squares, g + own_offset(d, b), b->block);
+        holmes_stage_sum_squares(d->stage, own_offset(d, b), b->block, d->sum_squares);
         if (d->links->dp->comm->rank == 0)
-            k->sum_squares(d->sum_squares, g + b->tail_offset, b->tail);
+            holmes_stage_sum_squares(d->stage, b->tail_offset, b->tail, d->sum_squares);
     }
     if (rc == 0)
         k->copy(sum_squares, d->sum_squares, sizeof *sum_squares);

@@ -99,6 +99,8 @@ void holmes_optimizer_step(struct holmes_optimizer *o, float lr, float grad_scal
 {
     const struct holmes_kernels *k = holmes_stage_kernels(o->stage);
     float *params = holmes_stage_params(o->stage);
+    char *weights = holmes_stage_weights(o->stage);
+    const size_t real = holmes_dtype_size(k->dtype);
     const float *grads = holmes_stage_grads(o->stage);
     struct holmes_adamw_step step = {
         .lr = lr,
@@ -115,8 +117,8 @@ void holmes_optimizer_step(struct holmes_optimizer *o, float lr, float grad_scal
         const size_t moment = r->offset - o->first;
 
         step.weight_decay = r->decay ? o->hp.weight_decay : 0;
-        k->adamw(params + r->offset, NULL, o->m + moment, o->v + moment, grads + r->offset,
-                 r->count, &step);
+        k->adamw(params + r->offset, k->dtype == HOLMES_FLOAT32 ? NULL : weights + r->offset * real,
+                 o->m + moment, o->v + moment, grads + r->offset, r->count, &step);
     }
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct ring {
-    float *data; /* (depth, B, T, C) */
+    char *data; /* (depth, B, T, C) in the kernels' dtype, memory of the kernels */
     struct holmes_op **ops;
     int depth;
 };
@@ -16,35 +16,35 @@ struct run {
     uint64_t step;
     int first, stride;
     float loss_scale;
-    double loss;
 };
 
 struct holmes_pipeline {
     struct holmes_pipeline_attr attr;
     struct holmes_schedule train;
     struct run run;
-    size_t elements; /* of one microbatch's activations: B * T * C */
+    const struct holmes_kernels *kernels;
+    size_t bytes; /* of one microbatch's activations, (B, T, C) */
     struct ring input, output, grad, dinput;
     int32_t *tokens, *targets; /* (B, T) */
 };
 
-static int ring_init(struct ring *r, int depth, size_t elements)
+static int ring_init(const struct holmes_pipeline *p, struct ring *r, int depth)
 {
     r->depth = depth;
-    r->data = calloc((size_t)depth * elements, sizeof *r->data);
+    r->data = p->kernels->alloc((size_t)depth * p->bytes);
     r->ops = calloc((size_t)depth, sizeof(void *));
     return r->data && r->ops ? 0 : -ENOMEM;
 }
 
-static void ring_fini(struct ring *r)
+static void ring_fini(const struct holmes_pipeline *p, struct ring *r)
 {
-    free(r->data);
+    p->kernels->free(r->data);
     free(r->ops);
 }
 
-static float *ring_at(const struct holmes_pipeline *p, const struct ring *r, int m)
+static void *ring_at(const struct holmes_pipeline *p, const struct ring *r, int m)
 {
-    return r->data ? r->data + (size_t)(m % r->depth) * p->elements : NULL;
+    return r->data ? r->data + (size_t)(m % r->depth) * p->bytes : NULL;
 }
 
 static struct holmes_op **ring_op(const struct ring *r, int m)
@@ -62,20 +62,21 @@ int holmes_pipeline_create(const struct holmes_pipeline_attr *attr, struct holme
     if (!p)
         return -ENOMEM;
     p->attr = *attr;
-    p->elements = tokens * (size_t)attr->model.channels;
+    p->kernels = holmes_stage_kernels(attr->stage);
+    p->bytes = tokens * (size_t)attr->model.channels * holmes_dtype_size(p->kernels->dtype);
     p->tokens = calloc(tokens, sizeof *p->tokens);
     p->targets = calloc(tokens, sizeof *p->targets);
     rc = p->tokens && p->targets ? 0 : -ENOMEM;
     if (rc == 0)
         rc = holmes_schedule_init(&p->train, attr->stages, l->stage, attr->microbatches, false);
     if (rc == 0 && l->prev)
-        rc = ring_init(&p->input, p->train.inputs, p->elements);
+        rc = ring_init(p, &p->input, p->train.inputs);
     if (rc == 0 && l->prev)
-        rc = ring_init(&p->dinput, HOLMES_SCHEDULE_RING, p->elements);
+        rc = ring_init(p, &p->dinput, HOLMES_SCHEDULE_RING);
     if (rc == 0 && l->next)
-        rc = ring_init(&p->output, HOLMES_SCHEDULE_RING, p->elements);
+        rc = ring_init(p, &p->output, HOLMES_SCHEDULE_RING);
     if (rc == 0 && l->next)
-        rc = ring_init(&p->grad, HOLMES_SCHEDULE_RING, p->elements);
+        rc = ring_init(p, &p->grad, HOLMES_SCHEDULE_RING);
     if (rc != 0) {
         holmes_pipeline_destroy(p);
         return rc;
@@ -89,10 +90,10 @@ void holmes_pipeline_destroy(struct holmes_pipeline *p)
     if (!p)
         return;
     holmes_schedule_fini(&p->train);
-    ring_fini(&p->input);
-    ring_fini(&p->dinput);
-    ring_fini(&p->output);
-    ring_fini(&p->grad);
+    ring_fini(p, &p->input);
+    ring_fini(p, &p->dinput);
+    ring_fini(p, &p->output);
+    ring_fini(p, &p->grad);
     free(p->tokens);
     free(p->targets);
     free(p);
@@ -101,14 +102,15 @@ void holmes_pipeline_destroy(struct holmes_pipeline *p)
 /* The neighbour is the other one of the two in the pair. */
 static int start_send(struct holmes_pipeline *p, struct holmes_link *to, struct ring *r, int m)
 {
-    return to->comm->ops->send(to->comm, ring_at(p, r, m), p->elements * sizeof(float),
-                               1 - to->comm->rank, ring_op(r, m));
+    p->kernels->sync();
+    return to->comm->ops->send(to->comm, ring_at(p, r, m), p->bytes, 1 - to->comm->rank,
+                               ring_op(r, m));
 }
 
 static int start_recv(struct holmes_pipeline *p, struct holmes_link *from, struct ring *r, int m)
 {
-    return from->comm->ops->recv(from->comm, ring_at(p, r, m), p->elements * sizeof(float),
-                                 1 - from->comm->rank, ring_op(r, m));
+    return from->comm->ops->recv(from->comm, ring_at(p, r, m), p->bytes, 1 - from->comm->rank,
+                                 ring_op(r, m));
 }
 
 /* Replica d has the microbatches [d*M, (d+1)*M) of the global batch. */
@@ -131,15 +133,9 @@ static void load(struct holmes_pipeline *p, int m)
 
 static int forward(struct holmes_pipeline *p, int m)
 {
-    double loss = 0;
-    int rc;
-
     load(p, m);
-    rc = holmes_stage_forward(p->attr.stage, p->run.training ? m % p->train.slots : 0, p->tokens,
-                              p->targets, ring_at(p, &p->input, m), ring_at(p, &p->output, m),
-                              &loss);
-    p->run.loss += loss;
-    return rc;
+    return holmes_stage_forward(p->attr.stage, p->run.training ? m % p->train.slots : 0, p->tokens,
+                                p->targets, ring_at(p, &p->input, m), ring_at(p, &p->output, m));
 }
 
 static int backward(struct holmes_pipeline *p, int m)
@@ -187,7 +183,7 @@ static int run_schedule(struct holmes_pipeline *p, const struct holmes_schedule 
     for (int i = 0; i < s->count && rc == 0; i++)
         rc = execute(p, s->steps[i]);
     if (rc == 0)
-        *loss = p->run.loss;
+        holmes_stage_take_loss(p->attr.stage, loss);
     return rc;
 }
 

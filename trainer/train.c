@@ -6,9 +6,11 @@
 #include <stdlib.h>
 
 #include "pipeline.h"
+#include "tp.h"
 
 struct holmes_trainer {
     struct holmes_trainer_attr attr;
+    struct holmes_tp tp;
     struct holmes_stage *stage;
     struct holmes_pipeline *pipeline;
     struct holmes_dp *dp;
@@ -27,6 +29,8 @@ static int create_stage(struct holmes_trainer *t)
         .is_last = p == c->stages - 1,
         .batch = c->microbatch,
         .slots = holmes_schedule_in_flight(c->stages, p, holmes_config_microbatches(c)),
+        .recompute = c->recompute,
+        .group = holmes_tp_init(&t->tp, t->attr.links, t->attr.kernels),
         .kernels = t->attr.kernels,
     };
     int rc = holmes_stage_create(&attr, &t->stage);
@@ -130,6 +134,8 @@ int holmes_trainer_step(struct holmes_trainer *t, int step, struct holmes_step_r
     rc = holmes_pipeline_train(t->pipeline, (uint64_t)step, (float)share, &loss);
     if (rc == 0)
         rc = holmes_dp_reduce(t->dp, &squares);
+    if (t->attr.links->tensor > 0)
+        loss = 0; /* the tensor group's, told once */
     if (rc == 0)
         rc = sum_over_world(t, &squares, &loss);
     if (rc != 0)
@@ -161,6 +167,8 @@ int holmes_trainer_evaluate(struct holmes_trainer *t, double *loss, int *sequenc
     holmes_links_eval_begin(l);
     if (mine > 0)
         rc = holmes_pipeline_evaluate(t->pipeline, l->replica, c->replicas, mine, &sum);
+    if (l->tensor > 0)
+        sum = 0;
     if (rc == 0)
         rc = sum_over_world(t, &sum, &nothing);
     holmes_links_eval_end(l);

@@ -52,12 +52,14 @@ static void chain_destroy(struct chain *c)
 static double chain_forward(struct chain *c, int slot, const int32_t *tokens,
                             const int32_t *targets)
 {
-    double loss = NAN;
+    double loss = 0;
 
-    for (int i = 0; i < c->nstages; i++)
+    for (int i = 0; i < c->nstages; i++) {
         cr_assert_eq(holmes_stage_forward(c->stages[i], slot, tokens, targets,
-                                          i == 0 ? NULL : c->between[i - 1], c->between[i], &loss),
+                                          i == 0 ? NULL : c->between[i - 1], c->between[i]),
                      0);
+        holmes_stage_take_loss(c->stages[i], &loss);
+    }
     return loss;
 }
 
