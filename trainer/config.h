@@ -6,9 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dataloader.h"
 #include "model.h"
-
-#define HOLMES_VOCAB 256 /* byte tokens */
 
 enum holmes_placement { HOLMES_PLACEMENT_PLANNED, HOLMES_PLACEMENT_NAIVE, HOLMES_PLACEMENT_ORDER };
 enum holmes_comm_kind { HOLMES_COMM_NET, HOLMES_COMM_LOOPBACK };
@@ -22,12 +21,13 @@ struct holmes_config {
     const char *preset, *config_file; /* of the command line */
     bool print_config;
 
-    struct holmes_model model;
+    struct holmes_model model; /* vocab 0: not given; holmes_config_check settles it */
 
     const char *data;
-    double heldout; /* fraction of the file kept from training */
-    int batch;      /* sequences in a step, over all replicas */
-    int microbatch; /* sequences that move through the pipeline together */
+    double heldout;    /* fraction of the data kept from training */
+    const char *split; /* NULL: by heldout */
+    int batch;         /* sequences in a step, over all replicas */
+    int microbatch;    /* sequences that move through the pipeline together */
     int steps, warmup;
     double lr, final_lr;
     double clip; /* of the global gradient norm; 0: none */
@@ -68,9 +68,15 @@ void holmes_config_fini(struct holmes_config *c); /* frees its strings */
 /* Whether the option was set, by whatever, rather than left at its default. */
 bool holmes_config_given(const struct holmes_config *c, const char *option);
 
-/* What the values must be to each other; opens the data file. -EINVAL with a sentence. */
-int holmes_config_check(const struct holmes_config *c, char *why, size_t why_len);
+/* What the values must be to each other; opens the data and settles model.vocab if it was not
+ * given. -EINVAL with a sentence. */
+int holmes_config_check(struct holmes_config *c, char *why, size_t why_len);
 
+/* How the data are to be opened, by --data, --held-out, --split and others. -EINVAL with a
+ * sentence.
+ */
+int holmes_config_data(const struct holmes_config *c, struct holmes_data_attr *out, char *why,
+                       size_t why_len);
 int holmes_config_world(const struct holmes_config *c);
 int holmes_config_microbatches(const struct holmes_config *c); /* per replica and step */
 /* Learning rate of step `t`, counted from 1: linear warm-up, then half a cosine to final_lr. */

@@ -1,13 +1,11 @@
 /* What the values of the configuration must be to each other and to the world. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "config.h"
+#include "config_spec.h"
 #include "group.h"
 #include "kernels.h"
 
@@ -68,24 +66,6 @@ static int check_labels(const char *list, const char *option, int world, char *w
     return 0;
 }
 
-static int check_data(const struct holmes_config *c, char *why, size_t why_len)
-{
-    struct stat st;
-    int fd;
-
-    if (!c->data)
-        REFUSE("--data FILE is missing: name a text file to train on");
-    fd = open(c->data, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        REFUSE("--data %s: %s", c->data, strerror(errno));
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        close(fd);
-        REFUSE("--data %s: a regular file is right", c->data);
-    }
-    close(fd);
-    return 0;
-}
-
 static int check_split(const struct holmes_config *c, char *why, size_t why_len)
 {
     int world = holmes_config_world(c), rc = 0;
@@ -124,13 +104,15 @@ static int check_split(const struct holmes_config *c, char *why, size_t why_len)
     return rc;
 }
 
-int holmes_config_check(const struct holmes_config *c, char *why, size_t why_len)
+int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
 {
     int rc = check_launch(c, why, why_len);
 
     if (rc != 0 || (c->serve && c->rank < 0)) /* a mere host of the service */
         return rc;
-    rc = holmes_model_check(&c->model, why, why_len);
+    rc = holmes_config_settle_vocab(c, why, why_len);
+    if (rc == 0)
+        rc = holmes_model_check(&c->model, why, why_len);
     if (rc == 0)
         rc = check_ranks(c, why, why_len);
     if (rc == 0)
@@ -142,6 +124,6 @@ int holmes_config_check(const struct holmes_config *c, char *why, size_t why_len
     if (rc == 0 && !holmes_kernels_find(c->kernels))
         REFUSE("--kernels \"%s\": one of %s is right", c->kernels, holmes_kernels_names());
     if (rc == 0)
-        rc = check_data(c, why, why_len);
+        rc = holmes_config_check_data(c, why, why_len);
     return rc;
 }

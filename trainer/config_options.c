@@ -29,13 +29,25 @@ const struct holmes_spec holmes_specs[] = {
     {"channels", "N", "width of the model, a multiple of the heads", SPEC_INT, AT(model.channels),
      1, 65536, "128"},
     {"heads", "N", "attention heads", SPEC_INT, AT(model.heads), 1, 1024, "4"},
-    {"seq-len", "N", "bytes in a sequence", SPEC_INT, AT(model.seq_len), 1, 65536, "64"},
+    {"seq-len", "N", "tokens in a sequence: bytes of a text file", SPEC_INT, AT(model.seq_len), 1,
+     65536, "64"},
+    {"vocab", "N",
+     "size of the vocabulary: tokens are below it (256 for a text file, else what PREFIX.json "
+     "says)",
+     SPEC_INT, AT(model.vocab), 2, 1 << 20},
     {"tied", NULL, "the head uses the token embedding", SPEC_FLAG, AT(model.tied)},
 
     {.doc = "Data", .type = SPEC_GROUP},
-    {"data", "FILE", "any text file; its bytes are the tokens", SPEC_TEXT, AT(data)},
-    {"held-out", "X", "fraction of the file, its end, kept for evaluation", SPEC_REAL, AT(heldout),
+    {"data", "FILE|PREFIX",
+     "any text file, whose bytes are the tokens; or the tokens in PREFIX.bin and PREFIX.idx, as "
+     "Megatron-LM and holmes-data write them",
+     SPEC_TEXT, AT(data)},
+    {"held-out", "X", "fraction of the data, its end, kept for evaluation", SPEC_REAL, AT(heldout),
      0.001, 0.9, "0.05"},
+    {"split", "A,B,C",
+     "instead: shares to train on, to evaluate on and to leave alone, of the documents or of the "
+     "bytes of a text file, as in Megatron-LM: 969,30,1",
+     SPEC_LIST, AT(split)},
     {"eval-every", "N", "evaluate on held-out text every N steps; 0: only at the end", SPEC_INT,
      AT(eval_every), 0, 1e9, "0"},
     {"eval-sequences", "N", "held-out sequences of an evaluation at most; 0: none", SPEC_INT,

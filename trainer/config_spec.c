@@ -276,8 +276,7 @@ void holmes_config_init(struct holmes_config *c)
 {
     char why[200];
 
-    *c = (struct holmes_config){
-        .model.vocab = HOLMES_VOCAB, .rank = -1, .launcher_fd = -1};
+    *c = (struct holmes_config){.rank = -1, .launcher_fd = -1};
     for (int i = 0; i < holmes_nspecs; i++)
         if (holmes_specs[i].def)
             holmes_spec_set(&holmes_specs[i], holmes_specs[i].def, c, why, sizeof why);

@@ -24,7 +24,7 @@ static int check_environment(void)
     return 0;
 }
 
-static int run(const struct holmes_config *c, int argc, char **argv)
+static int run(struct holmes_config *c, int argc, char **argv)
 {
     char why[400];
     int code = holmes_launch_bind_to_parent(c);

@@ -114,26 +114,28 @@ static int start_recv(struct holmes_pipeline *p, struct holmes_link *from, struc
 }
 
 /* Replica d has the microbatches [d*M, (d+1)*M) of the global batch. */
-static void load(struct holmes_pipeline *p, int m)
+static int load(struct holmes_pipeline *p, int m)
 {
     const struct holmes_pipeline_attr *a = &p->attr;
     int index;
 
     if (a->links->prev && a->links->next)
-        return;
+        return 0;
     if (p->run.training) {
         index = a->links->replica * a->microbatches + m;
-        holmes_dataloader_train(a->data, p->run.step, index * a->batch, a->batch, p->tokens,
-                                p->targets);
-    } else {
-        index = p->run.first + m * p->run.stride;
-        holmes_dataloader_heldout(a->data, index * a->batch, a->batch, p->tokens, p->targets);
+        return holmes_dataloader_train(a->data, p->run.step, index * a->batch, a->batch, p->tokens,
+                                       p->targets);
     }
+    index = p->run.first + m * p->run.stride;
+    return holmes_dataloader_heldout(a->data, index * a->batch, a->batch, p->tokens, p->targets);
 }
 
 static int forward(struct holmes_pipeline *p, int m)
 {
-    load(p, m);
+    const int rc = load(p, m);
+
+    if (rc != 0)
+        return rc;
     return holmes_stage_forward(p->attr.stage, p->run.training ? m % p->train.slots : 0, p->tokens,
                                 p->targets, ring_at(p, &p->input, m), ring_at(p, &p->output, m));
 }

@@ -34,6 +34,27 @@ static inline uint64_t holmes_random_below(uint64_t key, uint64_t counter, uint6
     return (uint64_t)(((unsigned __int128)holmes_random_u64(key, counter) * n) >> 64);
 }
 
+/* Where i, below n, lies in a random order of 0 to n-1, n at most 2^62: a Feistel network over the
+ * next power of four, walked until it comes back below n. Every key is another order. */
+static inline uint64_t holmes_random_permute(uint64_t key, uint64_t i, uint64_t n)
+{
+    const int half = n > 1 ? (65 - __builtin_clzll(n - 1)) / 2 : 1;
+    const uint64_t mask = (UINT64_C(1) << half) - 1;
+
+    do {
+        uint64_t left = i >> half, right = i & mask;
+
+        for (uint64_t round = 0; round < 6; round++) {
+            const uint64_t mixed = left ^ (holmes_random_u64(key, round << 32 | right) & mask);
+
+            left = right;
+            right = mixed;
+        }
+        i = left << half | right;
+    } while (i >= n);
+    return i;
+}
+
 /* Standard normal, by Box and Muller from two uniforms. */
 static inline double holmes_random_normal(uint64_t key, uint64_t counter)
 {

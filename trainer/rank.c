@@ -309,10 +309,12 @@ static int open_trainer(struct rank *r)
 static int open_data(struct rank *r)
 {
     const struct holmes_config *c = r->config;
-    char why[400] = "";
+    struct holmes_data_attr attr;
+    char why[500] = "";
 
-    if (holmes_dataloader_open(c->data, c->model.seq_len, c->heldout, c->seed, &r->data, why,
-                               sizeof why) != 0)
+    if (holmes_config_data(c, &attr, why, sizeof why) != 0)
+        return rank_fail(r, HOLMES_EXIT_USAGE, false, "%s", why);
+    if (holmes_dataloader_open(&attr, &r->data, why, sizeof why) != 0)
         return rank_fail(r, HOLMES_EXIT_USAGE, false, "--data %s: %s", c->data, why);
     return 0;
 }
@@ -334,7 +336,7 @@ static int open_log(struct rank *r)
                                      .group = r->group,
                                      .hosts = (const char(*)[64])r->hosts,
                                      .clusters = (const char(*)[64])r->clusters,
-                                     .data_bytes = holmes_dataloader_bytes(r->data),
+                                     .data = r->data,
                                      .threads = threads(c)};
     int rc;
 
@@ -357,8 +359,12 @@ static void hide_progress(void *ctx)
 static int step_failed(struct rank *r, const char *what, int step, int rc)
 {
     const struct holmes_link *k = r->links.failed;
+    const char *data = holmes_dataloader_error(r->data);
     char members[128] = "";
     size_t n = 0;
+
+    if (*data)
+        return rank_fail(r, HOLMES_EXIT_USAGE, false, "--data %s", data);
 
     for (int i = 0; k && i < k->comm->size && n < sizeof members; i++)
         n += (size_t)snprintf(members + n, sizeof members - n, "%s%d", i ? ", " : "", k->ranks[i]);
@@ -366,6 +372,17 @@ static int step_failed(struct rank *r, const char *what, int step, int rc)
         return rank_fail(r, HOLMES_EXIT_FAILED, true, "%s %d: %s", what, step, holmes_strerror(rc));
     return rank_fail(r, HOLMES_EXIT_FAILED, true, "%s %d: %s among ranks %s: %s", what, step,
                      k->name, members, holmes_strerror(rc));
+}
+
+/* Counting the tokens takes a while: only for those who read it. */
+static int write_held_out(struct rank *r, int step, double loss, int sequences)
+{
+    double unigram;
+    const int rc = holmes_dataloader_unigram_nats(r->data, &unigram);
+
+    if (rc != 0)
+        return step_failed(r, "evaluation after step", step, rc);
+    return write_record(r, holmes_record_held_out(step, loss, unigram, sequences));
 }
 
 static int evaluate(struct rank *r, int step, double *loss)
@@ -382,8 +399,7 @@ static int evaluate(struct rank *r, int step, double *loss)
         *loss = -1;
         return 0;
     }
-    return write_record(
-        r, holmes_record_held_out(step, *loss, holmes_dataloader_unigram_nats(r->data), sequences));
+    return r->rank == 0 ? write_held_out(r, step, *loss, sequences) : 0;
 }
 
 static int after_step(struct rank *r, int step, const struct holmes_step_result *s)
@@ -520,15 +536,17 @@ static int collect_traffic(struct rank *r, json_t *all)
 static int print_results(const struct rank *r, double seconds, double held_out, const json_t *all)
 {
     const struct holmes_config *c = r->config;
+    const char *unit = holmes_dataloader_unit(r->data);
+    double unigram;
 
     printf("trained %d steps in %.1f s: %.0f tokens/s, %.0f ms per step, loss %.3f (mean of the "
            "last %d)\n",
            c->steps, seconds, (double)c->steps * c->batch * c->model.seq_len / seconds,
            seconds / c->steps * 1e3, r->loss_count ? r->loss_sum / r->loss_count : 0,
            r->loss_count);
-    if (held_out >= 0)
-        printf("held-out loss %.3f nats per byte; single bytes alone (unigram entropy) %.3f\n",
-               held_out, holmes_dataloader_unigram_nats(r->data));
+    if (held_out >= 0 && holmes_dataloader_unigram_nats(r->data, &unigram) == 0)
+        printf("held-out loss %.3f nats per %s; single %ss alone (unigram entropy) %.3f\n",
+               held_out, unit, unit, unigram);
     holmes_wires_print(all, stdout);
     return fflush(stdout) == 0 ? 0 : -errno;
 }

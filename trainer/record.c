@@ -32,6 +32,19 @@ static const char *placement_name(const struct holmes_config *c)
     return "order";
 }
 
+static json_t *data_object(const struct holmes_config *c, const struct holmes_dataloader *d)
+{
+    struct holmes_data_attr attr = {0};
+    char why[200];
+
+    holmes_config_data(c, &attr, why, sizeof why); /* it was right before */
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:[f, f, f]}", "file", c->data, "unit",
+                     holmes_dataloader_unit(d), "tokens", (json_int_t)holmes_dataloader_tokens(d),
+                     "documents", (json_int_t)holmes_dataloader_documents(d), "epoch_samples",
+                     (json_int_t)holmes_dataloader_epoch(d), "split", attr.split[0], attr.split[1],
+                     attr.split[2]);
+}
+
 json_t *holmes_record_config(const struct holmes_run_facts *f)
 {
     const struct holmes_config *c = f->config;
@@ -43,16 +56,15 @@ json_t *holmes_record_config(const struct holmes_run_facts *f)
 
     for (int r = 0; r < f->group->world; r++)
         json_array_append_new(ranks, rank_object(f, r));
-    return json_pack(
-        "{s:s, s:i, s:o, s:{s:s, s:I, s:f}, s:i, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:I, s:i, s:i,"
-        " s:i, s:s, s:o, s:o, s:s, s:i}",
-        "record", "config", "version", 1, "model", model_object(&c->model), "data", "file", c->data,
-        "bytes", (json_int_t)f->data_bytes, "held_out", c->heldout, "batch", c->batch, "microbatch",
-        c->microbatch, "steps", c->steps, "lr", c->lr, "final_lr", c->final_lr, "warmup", c->warmup,
-        "clip", c->clip, "weight_decay", c->weight_decay, "seed", (json_int_t)c->seed, "pipeline",
-        c->stages, "data_parallel", c->replicas, "tensor", c->tensors, "placement",
-        placement_name(c), "ranks", ranks, "plugin", net, "kernels", c->kernels, "threads",
-        f->threads);
+    return json_pack("{s:s, s:i, s:o, s:o, s:i, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:I, s:i, s:i,"
+                     " s:i, s:s, s:o, s:o, s:s, s:i}",
+                     "record", "config", "version", 1, "model", model_object(&c->model), "data",
+                     data_object(c, f->data), "batch", c->batch, "microbatch", c->microbatch,
+                     "steps", c->steps, "lr", c->lr, "final_lr", c->final_lr, "warmup", c->warmup,
+                     "clip", c->clip, "weight_decay", c->weight_decay, "seed", (json_int_t)c->seed,
+                     "pipeline", c->stages, "data_parallel", c->replicas, "tensor", c->tensors,
+                     "placement", placement_name(c), "ranks", ranks, "plugin", net, "kernels",
+                     c->kernels, "threads", f->threads);
 }
 
 json_t *holmes_record_step(int step, const struct holmes_step_result *s, double seconds,

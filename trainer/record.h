@@ -7,6 +7,7 @@
 
 #include "comm_net.h"
 #include "config.h"
+#include "dataloader.h"
 #include "group.h"
 #include "links.h"
 #include "train.h"
@@ -16,7 +17,7 @@ struct holmes_run_facts {
     const struct holmes_group *group;
     const char (*hosts)[64], (*clusters)[64]; /* [world] */
     struct holmes_net_info net;               /* path empty: no plugin */
-    uint64_t data_bytes;
+    const struct holmes_dataloader *data;
     int threads;
 };
 

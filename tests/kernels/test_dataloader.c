@@ -41,12 +41,23 @@ static long place_of(const int32_t *tokens)
     return tokens[0] < 100 ? 3 * (tokens[0] * 100L + tokens[1] - 100) : -1;
 }
 
+static struct holmes_data_attr attr_of(const char *file, int seq_len, double heldout)
+{
+    return (struct holmes_data_attr){.path = file,
+                                     .seq_len = seq_len,
+                                     .batch = 12,
+                                     .vocab = HOLMES_BYTE_VOCAB,
+                                     .split = {1 - heldout, heldout, 0}};
+}
+
 static struct holmes_dataloader *loader(double heldout, uint64_t seed)
 {
+    struct holmes_data_attr attr = attr_of(path, T, heldout);
     struct holmes_dataloader *d = NULL;
     char why[256] = "";
 
-    cr_assert_eq(holmes_dataloader_open(path, T, heldout, seed, &d, why, sizeof why), 0, "%s", why);
+    attr.seed = seed;
+    cr_assert_eq(holmes_dataloader_open(&attr, &d, why, sizeof why), 0, "%s", why);
     return d;
 }
 
@@ -56,7 +67,7 @@ Test(dataloader, targets_are_the_next_bytes, .fini = file_remove)
 
     file_create(3000);
     struct holmes_dataloader *d = loader(0.1, 5);
-    cr_expect_eq(holmes_dataloader_bytes(d), 3000);
+    cr_expect_eq(holmes_dataloader_tokens(d), 3000);
     holmes_dataloader_train(d, 1, 0, 20, tokens, targets);
     for (int i = 0; i < 20; i++)
         for (int t = 0; t + 1 < T; t++)
@@ -73,7 +84,7 @@ Test(dataloader, sequence_does_not_depend_on_how_the_batch_is_cut, .fini = file_
 
     file_create(3000);
     struct holmes_dataloader *d = loader(0.1, 5), *other = loader(0.1, 5);
-    for (uint64_t step = 0; step < 3; step++) {
+    for (uint64_t step = 1; step < 60; step++) { /* two epochs */
         holmes_dataloader_train(d, step, 0, 12, whole, whole_targets);
         for (int c = 0; c < 3; c++) {
             for (int i = 2; i >= 0; i--) /* in another order, too */
@@ -103,32 +114,63 @@ Test(dataloader, steps_sequences_and_seeds_differ, .fini = file_remove)
     holmes_dataloader_close(other);
 }
 
-/* 300 bytes, 90 held out: the train part's 210 bytes allow starts 0 to 201. */
-Test(dataloader, train_sequences_cover_their_part_and_no_held_out_byte, .fini = file_remove)
+/* Bytes of a file whose values tell their place. */
+static void places_create(int size)
 {
-    const long last_start = 210 - T - 1;
-    int32_t tokens[T], targets[T];
-    bool seen[300] = {false};
+    const int fd = mkstemp(path);
 
-    file_create(300);
-    struct holmes_dataloader *d = loader(0.3, 1);
-    for (int i = 0; i < 5000; i++) {
-        holmes_dataloader_train(d, 3, i, 1, tokens, targets);
-        const long at = place_of(tokens);
+    for (int i = 0; i < size; i++) {
+        const uint8_t b = (uint8_t)i;
 
-        if (at >= 0) {
-            cr_assert_leq(at, last_start);
-            seen[at] = true;
-        }
+        cr_assert_eq(write(fd, &b, 1), 1);
     }
-    for (long at = 0; at <= last_start; at += 3)
-        cr_expect(seen[at], "no sequence of 5000 starts at %ld", at);
+    close(fd);
+}
+
+/* 250 bytes, 40 held out: 26 samples from the train part's 210, of which an epoch leaves out the
+ * last one or two. */
+Test(dataloader, each_epoch_of_a_text_has_every_place_once_and_no_held_out_byte,
+     .fini = file_remove)
+{
+    int32_t tokens[T], targets[T], starts[40];
+
+    places_create(250);
+    struct holmes_dataloader *d = loader(0.16, 1);
+    cr_assert_eq(holmes_dataloader_epoch(d), 26);
+    for (int epoch = 0; epoch < 40; epoch++) {
+        int seen[210] = {0}, left_out = 0;
+
+        for (int i = 0; i < 26; i++) {
+            const int all = epoch * 26 + i;
+
+            cr_assert_eq(
+                holmes_dataloader_train(d, (uint64_t)(all / 12 + 1), all % 12, 1, tokens, targets),
+                0);
+            for (int t = 0; t < T; t++) {
+                cr_assert_lt(tokens[t], 210);
+                seen[tokens[t]]++;
+                cr_expect_eq(targets[t], (tokens[t] + 1) % 210);
+            }
+        }
+        for (int at = 0; at < 210; at++) {
+            cr_expect_leq(seen[at], 1, "epoch %d has byte %d twice", epoch, at);
+            left_out += seen[at] == 0;
+            if (seen[at] == 0)
+                starts[epoch] = at;
+        }
+        cr_expect_eq(left_out, 210 - 26 * T);
+    }
+    for (int epoch = 1, same = 0; epoch < 40; epoch++) {
+        same += starts[epoch] == starts[0];
+        cr_expect_lt(same, 4, "epochs begin at one place");
+    }
     holmes_dataloader_close(d);
 }
 
 Test(dataloader, held_out_sequences_are_disjoint_and_in_the_tail, .fini = file_remove)
 {
     int32_t tokens[11 * T], targets[11 * T];
+    double nats;
 
     file_create(300);
     struct holmes_dataloader *d = loader(0.3, 1);
@@ -142,13 +184,15 @@ Test(dataloader, held_out_sequences_are_disjoint_and_in_the_tail, .fini = file_r
 
     d = loader(0, 1);
     cr_expect_eq(holmes_dataloader_heldout_count(d), 0);
-    cr_expect(isnan(holmes_dataloader_unigram_nats(d)));
+    cr_expect_eq(holmes_dataloader_unigram_nats(d, &nats), 0);
+    cr_expect(isnan(nats));
     holmes_dataloader_close(d);
 }
 
 Test(dataloader, unigram_entropy_is_that_of_the_tail_under_the_rest, .fini = file_remove)
 {
     char text[200];
+    double nats;
     struct holmes_dataloader *d;
     FILE *f;
 
@@ -164,16 +208,18 @@ Test(dataloader, unigram_entropy_is_that_of_the_tail_under_the_rest, .fini = fil
     fclose(f);
     d = loader(0.5, 1);
     const double want = -(0.5 * log(61.0 / 356) + 0.25 * log(41.0 / 356) + 0.25 * log(1.0 / 356));
-    cr_expect_float_eq(holmes_dataloader_unigram_nats(d), want, 1e-12);
+    cr_expect_eq(holmes_dataloader_unigram_nats(d, &nats), 0);
+    cr_expect_float_eq(nats, want, 1e-12);
     holmes_dataloader_close(d);
 }
 
 static void expect_refused(const char *file, int seq_len, double heldout, int rc, const char *says)
 {
+    const struct holmes_data_attr attr = attr_of(file, seq_len, heldout);
     struct holmes_dataloader *d = NULL;
     char why[256] = "";
 
-    cr_expect_eq(holmes_dataloader_open(file, seq_len, heldout, 1, &d, why, sizeof why), rc);
+    cr_expect_eq(holmes_dataloader_open(&attr, &d, why, sizeof why), rc);
     cr_expect_null(d);
     cr_expect_not_null(strstr(why, says), "\"%s\" lacks \"%s\"", why, says);
 }
@@ -191,8 +237,9 @@ Test(dataloader, bad_files_are_refused_with_a_reason, .fini = file_remove)
     expect_refused(path, T, 0.001, -EINVAL, "0 of them held out");
     expect_refused(path, T, 0.95, -EINVAL, "to train on");
     expect_refused(path, 0, 0.1, -EINVAL, "sequence length is 0");
-    expect_refused(path, T, 1, -EINVAL, "fraction is 1");
-    expect_refused(path, T, NAN, -EINVAL, "fraction is");
+    expect_refused(path, T, 1, -EINVAL, "share to train on is 0");
+    expect_refused(path, T, 1.5, -EINVAL, "share 0 of the split is -0.5");
+    expect_refused(path, T, NAN, -EINVAL, "share 0 of the split is");
     cr_assert_eq(truncate(path, 0), 0);
     expect_refused(path, T, 0.1, -EINVAL, "empty");
     snprintf(fifo, sizeof fifo, "%s.fifo", path);
@@ -229,10 +276,8 @@ Test(dataloader, shortest_file_has_one_place)
 
     file_create(2 * (T + 1));
     struct holmes_dataloader *d = loader(0.5, 1);
-    for (int i = 0; i < 20; i++) {
-        holmes_dataloader_train(d, 0, i, 1, tokens, targets);
-        cr_expect_eq(place_of(tokens), 0);
-    }
+    cr_expect_eq(holmes_dataloader_epoch(d), 1);
+    holmes_dataloader_train(d, 1, 0, 1, tokens, targets);
     cr_expect_eq(holmes_dataloader_heldout_count(d), 1);
     holmes_dataloader_heldout(d, 0, 1, tokens, targets);
     cr_expect_eq(place_of(tokens), T + 1);

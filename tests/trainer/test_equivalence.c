@@ -72,8 +72,9 @@ static struct holmes_config base_config(const struct split *s)
                   .channels = 16,
                   .heads = 2,
                   .seq_len = 16,
-                  .vocab = HOLMES_VOCAB,
+                  .vocab = HOLMES_BYTE_VOCAB,
                   .tied = s->tied},
+        .heldout = 0.1,
         .batch = 6,
         .microbatch = 1,
         .steps = STEPS,
@@ -81,7 +82,7 @@ static struct holmes_config base_config(const struct split *s)
         .final_lr = 3e-3,
         .clip = 1,
         .weight_decay = 0.01,
-        .seed = 7,
+        .seed = 8,
         .eval_sequences = 24,
         .stages = s->stages,
         .replicas = s->replicas,
@@ -123,9 +124,12 @@ static void *run_rank(void *arg)
     struct job *job = th->job;
     struct holmes_links links = {.timeout_ms = 60000};
     struct holmes_dataloader *data = NULL;
+    struct holmes_data_attr attr;
     char why[200];
-    int rc = holmes_dataloader_open(job->text, job->config.model.seq_len, 0.1, job->config.seed,
-                                    &data, why, sizeof why);
+    int rc = holmes_config_data(&job->config, &attr, why, sizeof why);
+
+    if (rc == 0)
+        rc = holmes_dataloader_open(&attr, &data, why, sizeof why);
 
     if (rc == 0)
         rc = holmes_links_open(&links, job->group, th->rank, job->config.model.tied,
@@ -153,7 +157,7 @@ static struct curve run(const struct split *s)
     write_text(job->text);
     job->config = base_config(s);
     job->config.data = job->text;
-    job->wte_count = (size_t)HOLMES_VOCAB * (size_t)job->config.model.channels;
+    job->wte_count = (size_t)HOLMES_BYTE_VOCAB * (size_t)job->config.model.channels;
     if (s->order)
         cr_assert_eq(holmes_order_parse(s->order, world, order, why, sizeof why), 0);
     cr_assert_eq(holmes_group_create(s->stages, s->replicas, 1, s->order ? order : NULL,

@@ -142,8 +142,12 @@ Test(launch, refuses_values_that_do_not_go_together)
 {
     static const struct refusal cases[] = {
         {"", 2, "--data FILE is missing"},
-        {"--data %D/none", 2, "No such file"},
+        {"--data %D/none", 2, "no such file"},
         {"--data %D", 2, "regular file"},
+        {"--data %T --split 9,-1", 2, "\"9,-1\""},
+        {"--data %T --split 1,2,3,4", 2, "969,30,1"},
+        {"--data %T --split 0,1", 2, "first above 0"},
+        {"--data %T --split 9,1 --held-out 0.1", 2, "leave out one"},
         {"--data %T --heads 5", 2, "heads"},
         {"--data %T --batch 7 --microbatch 2", 2, "multiple of 2"},
         {"--data %T --local 2 --data-parallel 2 --batch 6 --microbatch 2", 2, "multiple of 4"},
