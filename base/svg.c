@@ -26,9 +26,11 @@ struct axis {
 static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                       "#56b4e9", "#e69f00", "#000000", "#7f7f7f"};
 
+#define NCOLOURS (sizeof colours / sizeof colours[0])
+
 const char *holmes_svg_colour(size_t i)
 {
-    return colours[i % (sizeof colours / sizeof colours[0])];
+    return colours[i % NCOLOURS];
 }
 
 void holmes_svg_escape(FILE *out, const char *text)
@@ -66,6 +68,13 @@ void holmes_svg_begin(FILE *out, int width, int height, const char *title)
     fprintf(out, "</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n");
 }
 
+void holmes_svg_begin_inline(FILE *out, int width, int height, const char *title)
+{
+    fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" " FONT ">\n<title>", width, height);
+    holmes_svg_escape(out, title);
+    fputs("</title>\n", out);
+}
+
 int holmes_svg_end(FILE *out)
 {
     fputs("</svg>\n", out);
@@ -76,7 +85,9 @@ int holmes_svg_end(FILE *out)
 static void text_put(FILE *out, double x, double y, int size, const char *anchor, int turn,
                      const char *text)
 {
-    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" text-anchor=\"%s\" fill=\"" INK "\"",
+    fprintf(out,
+            "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" text-anchor=\"%s\" "
+            "fill=\"" INK "\"",
             x, y, size, anchor);
     if (turn)
         fprintf(out, " transform=\"rotate(%d %.1f %.1f)\"", turn, x, y);
@@ -85,12 +96,17 @@ static void text_put(FILE *out, double x, double y, int size, const char *anchor
     fputs("</text>\n", out);
 }
 
-static void line_put(FILE *out, double x1, double y1, double x2, double y2, const char *colour)
+void holmes_svg_text(FILE *out, double x, double y, int size, const char *anchor, const char *text)
+{
+    text_put(out, x, y, size, anchor, 0, text);
+}
+
+static void line_put(FILE *out, double x1, double y1, double x2, double y2, bool grid)
 {
     fprintf(out,
-            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
+            "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
             "stroke-width=\"1\"/>\n",
-            x1, y1, x2, y2, colour);
+            grid ? "grid" : "axis", x1, y1, x2, y2, grid ? GRID : INK);
 }
 
 static bool scale_takes(enum holmes_svg_scale scale, double v)
@@ -124,7 +140,7 @@ static void axis_add_tick(struct axis *a, double v)
         a->ticks[a->nticks++] = v;
 }
 
-static void axis_ticks_linear(struct axis *a)
+static void axis_ticks_linear(struct axis *a, int want)
 {
     double step;
 
@@ -135,7 +151,7 @@ static void axis_ticks_linear(struct axis *a)
         a->low -= room;
         a->high += room;
     }
-    step = nice_step(a->high - a->low, 6);
+    step = nice_step(a->high - a->low, want);
     a->low = floor(a->low / step) * step;
     a->high = ceil(a->high / step) * step;
     for (int i = 0; a->low + i * step <= a->high + step / 2; i++)
@@ -167,7 +183,7 @@ static void axis_fit(struct axis *a, double low, double high, int room)
     a->high = any ? high : 2;
     a->nticks = 0;
     if (a->scale == HOLMES_SVG_LINEAR)
-        axis_ticks_linear(a);
+        axis_ticks_linear(a, room > 10 ? 8 : 6);
     else
         axis_ticks_log(a, room);
 }
@@ -208,7 +224,7 @@ static void draw_x_axis(FILE *out, const struct axis *a, const char *label, doub
     for (int i = 0; i < a->nticks; i++) {
         double at = axis_place(a, a->ticks[i]);
 
-        line_put(out, at, top, at, bottom, GRID);
+        line_put(out, at, top, at, bottom, true);
         tick_text(a->scale, a->ticks[i], text, sizeof text);
         text_put(out, at, bottom + 15, 11, "middle", 0, text);
     }
@@ -223,7 +239,7 @@ static void draw_y_axis(FILE *out, const struct axis *a, const char *label, doub
     for (int i = 0; i < a->nticks; i++) {
         double at = axis_place(a, a->ticks[i]);
 
-        line_put(out, left, at, right, at, GRID);
+        line_put(out, left, at, right, at, true);
         tick_text(a->scale, a->ticks[i], text, sizeof text);
         text_put(out, left - 6, at + 4, 11, "end", 0, text);
     }
@@ -233,27 +249,46 @@ static void draw_y_axis(FILE *out, const struct axis *a, const char *label, doub
 static void draw_marker(FILE *out, double x, double y, size_t kind)
 {
     const char *colour = holmes_svg_colour(kind);
+    size_t class = kind % NCOLOURS;
 
     switch (kind % 3) {
     case 0:
-        fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", x, y, colour);
+        fprintf(out, "<circle class=\"f%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n",
+                class, x, y, colour);
         break;
     case 1:
-        fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"6\" height=\"6\" fill=\"%s\"/>\n", x - 3,
-                y - 3, colour);
+        fprintf(out,
+                "<rect class=\"f%zu\" x=\"%.1f\" y=\"%.1f\" width=\"6\" height=\"6\" "
+                "fill=\"%s\"/>\n",
+                class, x - 3, y - 3, colour);
         break;
     default:
-        fprintf(out, "<path d=\"M%.1f %.1fl3.5 6h-7z\" fill=\"%s\"/>\n", x, y - 4, colour);
+        fprintf(out, "<path class=\"f%zu\" d=\"M%.1f %.1fl3.5 6h-7z\" fill=\"%s\"/>\n", class, x,
+                y - 4, colour);
     }
+}
+
+static size_t series_colour(const struct holmes_svg_chart *c, size_t which)
+{
+    return c->series[which].colour > 0 ? c->series[which].colour - 1 : which;
+}
+
+static void draw_sample(FILE *out, double x, double y, size_t colour)
+{
+    fprintf(out,
+            "<path class=\"s%zu\" d=\"M%.1f %.1fh12\" fill=\"none\" stroke=\"%s\" "
+            "stroke-width=\"2\" stroke-dasharray=\"4 3\"/>\n",
+            colour % NCOLOURS, x, y, holmes_svg_colour(colour));
 }
 
 static void draw_series(FILE *out, const struct holmes_svg_chart *c, size_t which,
                         const struct axis *ax, const struct axis *ay)
 {
     const struct holmes_svg_series *s = &c->series[which];
+    size_t colour = series_colour(c, which);
     bool pen_down = false;
 
-    fputs("<path d=\"", out);
+    fprintf(out, "<path class=\"s%zu\" d=\"", colour % NCOLOURS);
     for (size_t i = 0; i < s->n; i++) {
         bool has = scale_takes(c->x.scale, s->x[i]) && scale_takes(c->y.scale, s->y[i]);
 
@@ -262,11 +297,12 @@ static void draw_series(FILE *out, const struct holmes_svg_chart *c, size_t whic
                     axis_place(ay, s->y[i]));
         pen_down = has;
     }
-    fprintf(out, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", holmes_svg_colour(which));
+    fprintf(out, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
+            holmes_svg_colour(colour), s->dashed ? " stroke-dasharray=\"6 4\"" : "");
     /* Many points make a line of their own: markers only where they can be told apart. */
     for (size_t i = 0; i < s->n && s->n <= 64; i++)
         if (scale_takes(c->x.scale, s->x[i]) && scale_takes(c->y.scale, s->y[i]))
-            draw_marker(out, axis_place(ax, s->x[i]), axis_place(ay, s->y[i]), which);
+            draw_marker(out, axis_place(ax, s->x[i]), axis_place(ay, s->y[i]), colour);
 }
 
 static size_t text_columns(const char *s)
@@ -286,34 +322,54 @@ static double heading_put(FILE *out, double x, double y, const char *title, cons
     return y + (subtitle && *subtitle ? 50 : 34);
 }
 
-/* Names in rows that fit the width; returns the y below them. */
+/* What a legend shows of its i-th entry. */
+struct legend_entry {
+    const char *name;
+    size_t colour;
+    bool dashed;
+};
+
+/* Entries in rows that fit the width; returns the y below them. */
 static double legend_put(FILE *out, double x, double y, double width, size_t n,
-                         const char *(*name)(const void *ctx, size_t i), const void *ctx)
+                         struct legend_entry (*entry)(const void *ctx, size_t i), const void *ctx)
 {
     double at = x + 16;
 
     for (size_t i = 0; i < n; i++) {
-        double need = 26 + 7.0 * (double)text_columns(name(ctx, i));
+        struct legend_entry e = entry(ctx, i);
+        double need = 26 + 7.0 * (double)text_columns(e.name);
 
         if (i > 0 && at + need > x + width - 8) {
             at = x + 16;
             y += 17;
         }
-        draw_marker(out, at + 5, y + 8, i);
-        text_put(out, at + 14, y + 12, 12, "start", 0, name(ctx, i));
+        if (e.dashed)
+            draw_sample(out, at - 1, y + 8, e.colour);
+        else
+            draw_marker(out, at + 5, y + 8, e.colour);
+        text_put(out, at + 14, y + 12, 12, "start", 0, e.name);
         at += need;
     }
     return y + 22;
 }
 
-static const char *series_name(const void *ctx, size_t i)
+static struct legend_entry series_entry(const void *ctx, size_t i)
 {
-    return ((const struct holmes_svg_series *)ctx)[i].name;
+    const struct holmes_svg_chart *c = ctx;
+
+    return (struct legend_entry){c->series[i].name, series_colour(c, i), c->series[i].dashed};
 }
 
-static const char *plain_name(const void *ctx, size_t i)
+static size_t bar_colour(const struct holmes_svg_bars *b, size_t i)
 {
-    return ((const char *const *)ctx)[i];
+    return b->colours ? b->colours[i] : i;
+}
+
+static struct legend_entry bar_entry(const void *ctx, size_t i)
+{
+    const struct holmes_svg_bars *b = ctx;
+
+    return (struct legend_entry){b->names[i], bar_colour(b, i), false};
 }
 
 void holmes_svg_lines(FILE *out, double x, double y, double width, double height,
@@ -325,7 +381,7 @@ void holmes_svg_lines(FILE *out, double x, double y, double width, double height
 
     fputs("<g>\n", out);
     top = heading_put(out, x, y, chart->title, chart->subtitle);
-    top = legend_put(out, x, top, width, chart->nseries, series_name, chart->series);
+    top = legend_put(out, x, top, width, chart->nseries, series_entry, chart);
     ay.to = top;
     range_of(chart, true, &low, &high);
     axis_fit(&ax, low, high, (int)((right - left) / 44));
@@ -357,8 +413,11 @@ static void draw_bar(FILE *out, const struct axis *ay, double x, double width, d
 
     if (!isfinite(value))
         return;
-    fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x,
-            fmin(at, zero), width, fabs(zero - at), holmes_svg_colour(colour));
+    fprintf(out,
+            "<rect class=\"f%zu\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
+            "fill=\"%s\"/>\n",
+            colour % NCOLOURS, x, fmin(at, zero), width, fabs(zero - at),
+            holmes_svg_colour(colour));
     bar_text(ay, value, text, sizeof text);
     text_put(out, x + width / 2, value < 0 ? at + 13 : at - 4, 11, "middle", 0, text);
 }
@@ -372,7 +431,7 @@ void holmes_svg_bars(FILE *out, double x, double y, double width, double height,
 
     fputs("<g>\n", out);
     top = heading_put(out, x, y, b->title, b->subtitle);
-    top = legend_put(out, x, top, width, b->nnames, plain_name, b->names);
+    top = legend_put(out, x, top, width, b->nnames, bar_entry, b);
     ay.to = top + 10;
     for (size_t i = 0; i < b->ngroups * b->nnames; i++) {
         low = isfinite(b->values[i]) ? fmin(low, b->values[i]) : low;
@@ -387,9 +446,9 @@ void holmes_svg_bars(FILE *out, double x, double y, double width, double height,
 
         for (size_t i = 0; i < b->nnames; i++)
             draw_bar(out, &ay, start + slot * 0.1 + bar * (double)i, bar * 0.95,
-                     b->values[g * b->nnames + i], i);
+                     b->values[g * b->nnames + i], bar_colour(b, i));
         text_put(out, start + slot / 2, bottom + 18, 12, "middle", 0, b->groups[g]);
     }
-    line_put(out, left, axis_place(&ay, 0), right, axis_place(&ay, 0), INK);
+    line_put(out, left, axis_place(&ay, 0), right, axis_place(&ay, 0), false);
     fputs("</g>\n", out);
 }

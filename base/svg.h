@@ -7,10 +7,15 @@
  *     holmes_svg_begin(f, 800, 400, "all_reduce");
  *     holmes_svg_lines(f, 0, 0, 800, 400, &chart);
  *     rc = holmes_svg_end(f);
+ *
+ * Colours are attributes, so that a picture needs no style sheet; a page that embeds pictures can
+ * override them by class, for a dark background say: "ink" (text), "axis", "grid", and for the i-th
+ * colour "f0" to "f7" where it fills and "s0" to "s7" where it strokes.
  */
 #ifndef HOLMES_SVG_H
 #define HOLMES_SVG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -30,6 +35,8 @@ struct holmes_svg_series {
     const char *name;
     const double *x, *y;
     size_t n;
+    size_t colour; /* 1 + index of its colour; 0: the series' place in the chart */
+    bool dashed;   /* a second kind of line in the colour of another */
 };
 
 struct holmes_svg_chart {
@@ -48,10 +55,13 @@ struct holmes_svg_bars {
     const char *const *names;
     size_t nnames;
     const double *values;
+    const size_t *colours; /* index of each name's colour; NULL: its place */
 };
 
 /* A white page; `title` is what a screen reader says. */
 void holmes_svg_begin(FILE *out, int width, int height, const char *title);
+/* The same within an HTML page: no XML declaration, no background, as wide as its parent. */
+void holmes_svg_begin_inline(FILE *out, int width, int height, const char *title);
 /* A chart in the rectangle; 320 by 200 is about the least that reads well. */
 void holmes_svg_lines(FILE *out, double x, double y, double width, double height,
                       const struct holmes_svg_chart *chart);
@@ -62,6 +72,8 @@ int holmes_svg_end(FILE *out);
 
 /* Character data, or a part of an attribute value, for drawings of one's own. */
 void holmes_svg_escape(FILE *out, const char *text);
+/* One line of text in ink; `anchor`: start, middle or end of it stands at x. */
+void holmes_svg_text(FILE *out, double x, double y, int size, const char *anchor, const char *text);
 /* The i-th colour, "#rrggbb"; repeats after eight. */
 const char *holmes_svg_colour(size_t i);
 

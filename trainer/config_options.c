@@ -162,6 +162,8 @@ static const char program_doc[] =
     "      one rank, started by hand; rank 0 gets --serve as well\n"
     "  holmes-train compare NAIVE.jsonl PLANNED.jsonl\n"
     "      what the placement of ranks changed (holmes-train compare --help)\n"
+    "  holmes-train report RUN.jsonl -o run.html\n"
+    "      what a run did, as pictures (holmes-train report --help)\n"
     "\n"
     "Exit status: 0 done; 1 this run failed; 2 bad usage or input; 3 another rank failed; "
     "130 or 143 ended by SIGINT or SIGTERM.";
@@ -204,7 +206,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     int rc;
 
     if (key == ARGP_KEY_ARG) {
-        argp_error(state, "\"%s\" is no option: compare is the only word without dashes", arg);
+        argp_error(state,
+                   "\"%s\" is no option: compare and report are the only words without dashes",
+                   arg);
         return 0;
     }
     if (key < KEY_OF(0) || key >= KEY_OF(NSPECS))

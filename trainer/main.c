@@ -1,5 +1,5 @@
 /* holmes-train: reads the command line and becomes a launcher, a rank, the host of a rendezvous,
- * or the comparison of two logs. */
+ * the comparison of two logs, or the report on any. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,6 +7,7 @@
 #include "env.h"
 #include "launch.h"
 #include "log.h"
+#include "page.h"
 #include "rank.h"
 #include "report.h"
 
@@ -51,6 +52,8 @@ int main(int argc, char **argv)
         return HOLMES_EXIT_USAGE;
     if (argc > 1 && strcmp(argv[1], "compare") == 0)
         return holmes_report_main(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "report") == 0)
+        return holmes_page_main(argc - 1, argv + 1);
 
     holmes_config_parse(argc, argv, &config);
     code = run(&config, argc, argv);

@@ -105,7 +105,7 @@ Test(svg, values_a_scale_cannot_show_make_a_gap)
     page_open(&p, "t");
     holmes_svg_lines(p.f, 0, 0, 800, 400, &c);
     page_close(&p);
-    path = strstr(p.text, "<path d=\"");
+    path = strstr(p.text, "<path class=\"s0\" d=\"");
     cr_assert_not_null(path);
     cr_assert_null(memchr(path, 'L', strcspn(path, "\n")), "the gap was drawn over");
     cr_assert_eq(count(p.text, "<circle"), 3);
@@ -154,6 +154,50 @@ Test(svg, bars_stand_on_zero_and_carry_their_value)
                                "#0072b2"
                                "\"/>"),
                  3, "two bars and the legend");
+    free(p.text);
+}
+
+Test(svg, a_series_and_a_bar_may_wear_the_colour_of_another)
+{
+    static const double x[] = {1, 2}, y[] = {1, 2};
+    const struct holmes_svg_series s[] = {
+        {"a", x, y, 2}, {"b", x, y, 2}, {"of b", x, y, 2, .colour = 2, .dashed = true}};
+    struct holmes_svg_chart c = {.title = "t", .x = {"x"}, .y = {"y"}, .series = s, .nseries = 3};
+    static const char *const groups[] = {"g"}, *const names[] = {"n"};
+    static const size_t colours[] = {7};
+    static const double values[] = {1};
+    struct holmes_svg_bars b = {.title = "b",
+                                .value_label = "v",
+                                .groups = groups,
+                                .ngroups = 1,
+                                .names = names,
+                                .nnames = 1,
+                                .values = values,
+                                .colours = colours};
+    struct page p;
+
+    page_open(&p, "t");
+    holmes_svg_lines(p.f, 0, 0, 400, 200, &c);
+    holmes_svg_bars(p.f, 400, 0, 400, 200, &b);
+    page_close(&p);
+    cr_expect_eq(count(p.text, "<path class=\"s1\""), 3, "b's line, the dashed one, its legend");
+    cr_expect_eq(count(p.text, "stroke-dasharray"), 2);
+    cr_expect_null(strstr(p.text, "\"s2\""));
+    cr_expect_eq(count(p.text, "class=\"f7\""), 2, "the bar and its legend");
+    free(p.text);
+}
+
+Test(svg, an_inline_picture_has_no_declaration_and_no_background)
+{
+    struct page p;
+
+    p.f = open_memstream(&p.text, &p.len);
+    holmes_svg_begin_inline(p.f, 300, 200, "a & b");
+    holmes_svg_text(p.f, 10, 20, 12, "start", "x < y");
+    page_close(&p);
+    cr_expect_eq(strncmp(p.text, "<svg viewBox=\"0 0 300 200\"", 26), 0);
+    cr_expect_null(strstr(p.text, "#ffffff"));
+    cr_expect_not_null(strstr(p.text, ">x &lt; y</text>"));
     free(p.text);
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster/text.h"
+#include "file.h"
 
 #define FILE_SIZE_MAX (1u << 30)
 #define NO_PATH       "no RDMA path" /* how the transport says that a probe failed */

@@ -10,6 +10,7 @@
 #include "cluster/cluster_yaml.h"
 #include "cluster/text.h"
 #include "cluster/yaml_schema.h"
+#include "file.h"
 
 #define FILE_SIZE_MAX (256u << 20)
 

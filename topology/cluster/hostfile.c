@@ -9,6 +9,7 @@
 
 #include "cluster/conf_line.h"
 #include "cluster/text.h"
+#include "file.h"
 #include "near_name.h"
 
 #define FILE_SIZE_MAX (64u << 20)

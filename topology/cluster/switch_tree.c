@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "cluster/conf_line.h"
-#include "cluster/text.h"
+#include "file.h"
 #include "hostfile.h"
 #include "near_name.h"
 

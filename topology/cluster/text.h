@@ -10,8 +10,5 @@ int holmes_text_number(const char *text, double low, double high, double *out);
 int holmes_text_whole(const char *text, int low, int high, int *out);
 /* The shortest text that reads back as this number, into `buf` (32 bytes), which it returns. */
 const char *holmes_number_text(double number, char *buf, size_t len);
-/* A whole file, or of "-" standard input, with a NUL behind; the caller frees *out. 0 or a negative
- * errno; -EFBIG above `max` bytes. */
-int holmes_file_read(const char *path, size_t max, char **out, size_t *len);
 
 #endif
