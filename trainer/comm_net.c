@@ -42,7 +42,6 @@ struct net_comm {
     struct holmes_net *net;
     void *ctx;
     bool initialised;
-    char name[64];
     struct holmes_conn *next, *prev;
     struct holmes_stream *ring;
     struct pair *pairs; /* by rank */
@@ -271,7 +270,7 @@ static int comm_connect(struct net_comm *c, const char *kind, bool sends, int pe
     char what[96];
     int rc;
 
-    snprintf(what, sizeof what, "%s/%s", c->name, kind);
+    snprintf(what, sizeof what, "%s/%s", c->nc.name, kind);
     attr = conn_attr(c, what, sends, peer);
     attr.lazy = lazy;
     rc = holmes_conn_create(&attr, out);
@@ -437,7 +436,7 @@ static int ring_wait(struct net_comm *c, struct holmes_conn *conn)
     int rc = holmes_setup_wait(c->net->setup, conn);
 
     if (rc)
-        holmes_warn(NET, "communicator %s: %s rank %d of %d: %s", c->name,
+        holmes_warn(NET, "communicator %s: %s rank %d of %d: %s", c->nc.name,
                     conn->attr.sends ? "no way to" : "nothing came from", conn->attr.peer,
                     c->nc.base.size,
                     rc == -ECONNABORTED ? holmes_rdv_reason(c->nc.rdv) : holmes_strerror(rc));
@@ -475,7 +474,7 @@ int holmes_comm_net_create(struct holmes_net *n, struct holmes_rdv *rdv, const c
     struct net_comm *c;
     int rc;
 
-    if (size < 1 || rank < 0 || rank >= size || strlen(name) >= sizeof c->name) {
+    if (size < 1 || rank < 0 || rank >= size || strlen(name) >= sizeof c->nc.name) {
         holmes_warn(NET, "communicator %s: rank %d of %d", name, rank, size);
         return -EINVAL;
     }
@@ -489,7 +488,7 @@ int holmes_comm_net_create(struct holmes_net *n, struct holmes_rdv *rdv, const c
     c->nc.base.rank = rank;
     c->nc.base.size = size;
     snprintf(c->nc.base.kind, sizeof c->nc.base.kind, "%s", kind);
-    snprintf(c->name, sizeof c->name, "%s", name);
+    snprintf(c->nc.name, sizeof c->nc.name, "%s", name);
     c->nc.rdv = rdv;
     holmes_list_init(&c->nc.in_requests);
     c->net = n;

@@ -10,6 +10,7 @@
 #include "model.h"
 
 enum holmes_placement { HOLMES_PLACEMENT_PLANNED, HOLMES_PLACEMENT_NAIVE, HOLMES_PLACEMENT_ORDER };
+enum holmes_overlap { HOLMES_OVERLAP_ON, HOLMES_OVERLAP_OFF };
 enum holmes_comm_kind { HOLMES_COMM_NET, HOLMES_COMM_LOOPBACK };
 
 #define HOLMES_CONFIG_OPTIONS 128 /* room for that many in the table */
@@ -41,6 +42,9 @@ struct holmes_config {
     const char *rank_order;   /* with HOLMES_PLACEMENT_ORDER */
     const char *stage_layers; /* NULL: even */
     bool recompute;           /* activations of blocks, in backward */
+    int virtual_stages;       /* chunks of the model on each rank of the pipeline */
+    enum holmes_overlap overlap;
+    double bucket_mb; /* 0: by the size of the stage */
 
     int local;              /* ranks to start on this machine; 0: none */
     int rank, world;        /* this process; rank -1: not given */

@@ -66,9 +66,26 @@ static int check_labels(const char *list, const char *option, int world, char *w
     return 0;
 }
 
+static int check_virtual(const struct holmes_config *c, char *why, size_t why_len)
+{
+    int microbatches = holmes_config_microbatches(c);
+
+    if (c->virtual_stages == 1)
+        return 0;
+    if (c->stages == 1)
+        REFUSE("--virtual-stages %d needs a pipeline: with --pipeline 1 there is no bubble to "
+               "shrink",
+               c->virtual_stages);
+    if (microbatches % c->stages != 0)
+        REFUSE("--virtual-stages %d takes the microbatches of a replica through in groups of "
+               "--pipeline %d, but --batch %d is %d for each: a multiple of %d is right",
+               c->virtual_stages, c->stages, c->batch, microbatches, c->stages);
+    return 0;
+}
+
 static int check_split(const struct holmes_config *c, char *why, size_t why_len)
 {
-    int world = holmes_config_world(c), rc = 0;
+    int world = holmes_config_world(c), parts = c->stages * c->virtual_stages, rc = 0;
     int *order;
 
     if (c->batch % (c->replicas * c->microbatch) != 0)
@@ -85,7 +102,13 @@ static int check_split(const struct holmes_config *c, char *why, size_t why_len)
     if (!c->stage_layers && c->stages > c->model.layers)
         REFUSE("--pipeline %d is deeper than the model's --layers %d: %d stages at most", c->stages,
                c->model.layers, c->model.layers);
-    order = calloc((size_t)world + (size_t)c->stages, sizeof *order);
+    if (check_virtual(c, why, why_len) != 0)
+        return -EINVAL;
+    if (!c->stage_layers && parts > c->model.layers)
+        REFUSE("--pipeline %d times --virtual-stages %d are %d parts, more than the model's "
+               "--layers %d",
+               c->stages, c->virtual_stages, parts, c->model.layers);
+    order = calloc((size_t)world + (size_t)parts, sizeof *order);
     if (!order)
         REFUSE("out of memory");
     if (c->placement == HOLMES_PLACEMENT_ORDER)
@@ -93,10 +116,10 @@ static int check_split(const struct holmes_config *c, char *why, size_t why_len)
     if (rc == 0 && c->stage_layers) {
         struct holmes_group *g = NULL;
 
-        rc = holmes_list_parse(c->stage_layers, "--stage-layers", c->stages, 0, c->model.layers,
+        rc = holmes_list_parse(c->stage_layers, "--stage-layers", parts, 0, c->model.layers,
                                order + world, why, why_len);
         if (rc == 0)
-            rc = holmes_group_create(c->stages, c->replicas, c->tensors, NULL, c->model.layers,
+            rc = holmes_group_create(parts, c->replicas, c->tensors, NULL, c->model.layers,
                                      order + world, &g, why, why_len);
         holmes_group_destroy(g);
     }

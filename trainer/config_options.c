@@ -94,8 +94,21 @@ const struct holmes_spec holmes_specs[] = {
      "explicit placement: entry (stage*D + replica)*T + tensor of the list is the rank that takes "
      "this place",
      SPEC_ORDER, AT(rank_order)},
-    {"stage-layers", "LIST", "layers of each stage (as even as it goes)", SPEC_LIST,
-     AT(stage_layers)},
+    {"stage-layers", "LIST",
+     "layers of each stage (as even as it goes); with virtual stages of each of their V*P parts, in "
+     "the model's order",
+     SPEC_LIST, AT(stage_layers)},
+    {"virtual-stages", "V",
+     "parts of the model that a rank of the pipeline has: the bubble is V times smaller, V times as "
+     "many activations are sent; see docs/overlap.md",
+     SPEC_INT, AT(virtual_stages), 1, 16, "1"},
+    {"overlap", "on|off",
+     "on: gradients are summed over the replicas while backward still runs, and new weights come "
+     "in while the next forward does; the results are the same",
+     SPEC_CHOICE, AT(overlap), .def = "on"},
+    {"bucket-mb", "X",
+     "MiB of gradients that are summed at a time; 0: a sixteenth of the stage, 1 to 64 MiB",
+     SPEC_REAL, AT(bucket_mb), 0, 65536, "0"},
 
     {.doc = "Ranks", .type = SPEC_GROUP},
     {"local", "N", "start N = P*D*T ranks on this machine", SPEC_INT, AT(local), 1, 1024},

@@ -1,5 +1,10 @@
 /* The gradients and weights of one stage across its replicas: reduce-scatter, a shard of AdamW per
  * rank, all-gather. Works on buckets, ranges of the stage's flat arrays, each reduced on its own.
+ *
+ * With `overlap` a bucket is reduced as soon as the last backward of a step has added to it, while
+ * backward goes on below it; its new weights are gathered while the next forward runs, which waits
+ * for a bucket when it comes to read it. Without, everything starts and is waited for at the end of
+ * the step. The operations and their order are the same, and so are the results, bit for bit.
  */
 #ifndef HOLMES_DP_H
 #define HOLMES_DP_H
@@ -15,19 +20,28 @@ struct holmes_bucket {
 
 struct holmes_dp;
 
+struct holmes_dp_attr {
+    struct holmes_stage *stage; /* outlives the dp, which takes its hooks */
+    struct holmes_links *links;
+    struct holmes_adamw hp;
+    size_t bucket_bytes; /* of gradients, about; 0: a sixteenth of the stage, 1 to 64 MiB */
+    bool overlap;
+    int number; /* of its first bucket in traces: chunks of one rank count on */
+};
+
 /* Cuts the stage's arrays into buckets, last layers first, as backward finishes them. A tied
  * embedding is one bucket by itself on both stages that hold it: its sums are then made in the
  * same order on both, and the copies stay equal bit for bit. */
-int holmes_dp_create(struct holmes_stage *stage, struct holmes_links *links,
-                     const struct holmes_adamw *hp, struct holmes_dp **out);
-void holmes_dp_destroy(struct holmes_dp *d); /* NULL is fine */
+int holmes_dp_create(const struct holmes_dp_attr *attr, struct holmes_dp **out);
+/* Settled before, or its operations still own memory. NULL is fine. */
+void holmes_dp_destroy(struct holmes_dp *d);
 
 int holmes_dp_nbuckets(const struct holmes_dp *d);
 const struct holmes_bucket *holmes_dp_bucket(const struct holmes_dp *d, int i);
 
 /* A range of the stage's flat arrays whose optimizer state this rank holds: master weights and
- * moments, count floats each, that may be read and written between two steps. Whoever changes
- * weights changes them on every replica: they are gathered only after an update. */
+ * moments, count floats each, that may be read and written between two steps, settled. Whoever
+ * changes weights changes them on every replica: they are gathered only after an update. */
 struct holmes_owned {
     size_t offset, count;
     float *w, *m, *v;
@@ -43,12 +57,22 @@ void holmes_dp_owned(const struct holmes_dp *d, int i, struct holmes_owned *out)
 int holmes_dp_nshared(const struct holmes_dp *d);
 void holmes_dp_shared(const struct holmes_dp *d, int i, struct holmes_owned *out);
 
-/* Sums the gradients over replicas, tied ones over both stages first. *sum_squares: of what this
- * rank owns, so that the sum over all ranks of the job is the square of the global norm. */
+/* Between steps, on all ranks alike. */
+void holmes_dp_set_overlap(struct holmes_dp *d, bool overlap);
+
+/* The stage's next backward is the last of this step: what it is done with may be reduced. */
+void holmes_dp_last_backward(struct holmes_dp *d);
+
+/* After it: starts what has not been started, waits for all of it. *sum_squares: of what this rank
+ * owns, so that the sum over all ranks of the job is the square of the global norm. With tied
+ * weights their gradients are summed over both stages first. */
 int holmes_dp_reduce(struct holmes_dp *d, double *sum_squares);
 
-/* AdamW on this rank's part, gradients multiplied by grad_scale; then everyone has all weights.
- * Step `t` counts from 1. */
+/* AdamW on this rank's part, gradients multiplied by grad_scale; starts to tell the others. Without
+ * overlap everyone has all weights when it returns. Step `t` counts from 1. */
 int holmes_dp_update(struct holmes_dp *d, float lr, float grad_scale, int t);
+
+/* Everyone has all weights. Before they are read other than by forward, and before the end. */
+int holmes_dp_settle(struct holmes_dp *d);
 
 #endif

@@ -39,44 +39,72 @@ static int check_stage_layers(int layers, int stages, const int *stage_layers, c
     return -EINVAL;
 }
 
+/* What the parts begin with, to be freed, or NULL with a sentence. */
+static int *make_first_layers(int layers, int parts, const int *part_layers, char *why,
+                              size_t why_len)
+{
+    int *first;
+
+    if (!part_layers && layers < parts) {
+        snprintf(why, why_len, "a pipeline of %d stages needs at least %d layers, the model has %d",
+                 parts, parts, layers);
+        return NULL;
+    }
+    if (part_layers && check_stage_layers(layers, parts, part_layers, why, why_len) != 0)
+        return NULL;
+    first = calloc((size_t)parts + 1, sizeof *first);
+    if (!first)
+        snprintf(why, why_len, "out of memory");
+    else if (!part_layers)
+        split_layers(layers, parts, first);
+    for (int p = 0; first && part_layers && p < parts; p++)
+        first[p + 1] = first[p] + part_layers[p];
+    return first;
+}
+
 int holmes_group_create(int stages, int replicas, int tensors, const int *order, int layers,
                         const int *stage_layers, struct holmes_group **out, char *why,
                         size_t why_len)
 {
-    struct holmes_group *g;
+    int *first = make_first_layers(layers, stages, stage_layers, why, why_len);
+    struct holmes_group *g = first ? calloc(1, sizeof *g) : NULL;
 
-    if (!stage_layers && layers < stages) {
-        snprintf(why, why_len, "a pipeline of %d stages needs at least %d layers, the model has %d",
-                 stages, stages, layers);
+    if (!first)
         return -EINVAL;
-    }
-    if (stage_layers && check_stage_layers(layers, stages, stage_layers, why, why_len) != 0)
-        return -EINVAL;
-    g = calloc(1, sizeof *g);
     if (!g)
         goto no_memory;
     *g = (struct holmes_group){.stages = stages,
                                .replicas = replicas,
                                .tensors = tensors,
-                               .world = stages * replicas * tensors};
+                               .world = stages * replicas * tensors,
+                               .chunks = 1};
     g->order = calloc((size_t)g->world, sizeof *g->order);
-    g->first_layer = calloc((size_t)stages + 1, sizeof *g->first_layer);
-    if (!g->order || !g->first_layer)
+    if (!g->order)
         goto no_memory;
     for (int i = 0; i < g->world; i++)
         g->order[i] = order ? order[i] : i;
-    if (stage_layers)
-        for (int p = 0; p < stages; p++)
-            g->first_layer[p + 1] = g->first_layer[p] + stage_layers[p];
-    else
-        split_layers(layers, stages, g->first_layer);
+    g->first_layer = first;
     *out = g;
     return 0;
 
 no_memory:
+    free(first);
     holmes_group_destroy(g);
     snprintf(why, why_len, "out of memory");
     return -ENOMEM;
+}
+
+int holmes_group_set_chunks(struct holmes_group *g, int chunks, int layers, const int *part_layers,
+                            char *why, size_t why_len)
+{
+    int *first = make_first_layers(layers, chunks * g->stages, part_layers, why, why_len);
+
+    if (!first)
+        return -EINVAL;
+    free(g->first_layer);
+    g->first_layer = first;
+    g->chunks = chunks;
+    return 0;
 }
 
 void holmes_group_destroy(struct holmes_group *g)

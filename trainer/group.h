@@ -14,8 +14,10 @@
 
 struct holmes_group {
     int stages, replicas, tensors, world; /* world = stages * replicas * tensors */
+    int chunks;                           /* parts of the model that a stage has: 1 at first */
     int *order;                           /* [world] place -> rank */
-    int *first_layer; /* [stages + 1]: stage p has [first_layer[p], first_layer[p+1]) */
+    int *first_layer; /* [chunks * stages + 1]: part c has [first_layer[c], first_layer[c+1]), and
+                         is chunk c / stages of stage c % stages: with one chunk parts are stages */
 };
 
 struct holmes_place {
@@ -28,6 +30,10 @@ struct holmes_place {
 int holmes_group_create(int stages, int replicas, int tensors, const int *order, int layers,
                         const int *stage_layers, struct holmes_group **out, char *why,
                         size_t why_len);
+/* Virtual stages: cuts the model into chunks * stages parts instead, as holmes_group_create does.
+ * On failure the group is as it was. */
+int holmes_group_set_chunks(struct holmes_group *g, int chunks, int layers, const int *part_layers,
+                            char *why, size_t why_len);
 void holmes_group_destroy(struct holmes_group *g);
 
 int holmes_group_rank(const struct holmes_group *g, int stage, int replica, int tensor);

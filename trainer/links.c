@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "clock.h"
+#include "trace.h"
 
-#define LINKS_POLL_MS 100 /* how late a rank may notice that the job has ended */
+#define LINKS_TRACED_NS 20000 /* shorter waits are no use to see */
+#define LINKS_POLL_MS   100   /* how late a rank may notice that the job has ended */
 
 static void link_close(struct holmes_link *k)
 {
@@ -117,7 +119,7 @@ static struct holmes_link *open_pp(struct opener *o, const struct holmes_group *
     char what[20];
 
     snprintf(what, sizeof what, "pp.%d.%d", o->l->replica, stage);
-    return open_pair(o, g, "pp", what, stage, stage + 1);
+    return open_pair(o, g, "pp", what, stage, (stage + 1) % g->stages);
 }
 
 static struct holmes_link *open_embed(struct opener *o, const struct holmes_group *g)
@@ -151,11 +153,15 @@ int holmes_links_open(struct holmes_links *l, const struct holmes_group *g, int 
     if (g->tensors > 1)
         l->tp = open_tp(&o, g);
     /* Stages of a replica open their pairs from the first to the last: stage p's pair with p-1
-     * comes before the one with p+1, on both ends. */
+     * comes before the one with p+1, on both ends; the pair that closes the ring comes last. */
     if (l->stage > 0)
         l->prev = open_pp(&o, g, l->stage - 1);
     if (l->stage < g->stages - 1)
         l->next = open_pp(&o, g, l->stage);
+    if (g->chunks > 1 && l->stage == 0)
+        l->prev = open_pp(&o, g, g->stages - 1);
+    if (g->chunks > 1 && l->stage == g->stages - 1)
+        l->next = open_pp(&o, g, g->stages - 1);
     if (tied && g->stages > 1 && (l->stage == 0 || l->stage == g->stages - 1))
         l->embed = open_embed(&o, g);
     free(everyone);
@@ -190,12 +196,17 @@ static int wait_bounded(struct holmes_links *l, struct holmes_link *on, struct h
 int holmes_links_wait(struct holmes_links *l, struct holmes_link *on, struct holmes_op **op)
 {
     uint64_t start = holmes_now_ns();
+    char name[HOLMES_TRACE_NAME];
     int rc;
 
     if (!*op)
         return 0;
     rc = wait_bounded(l, on, *op);
     *op = NULL;
+    if (holmes_now_ns() - start > LINKS_TRACED_NS) {
+        snprintf(name, sizeof name, "wait %.24s", on->name);
+        holmes_trace_add(start, holmes_now_ns(), 0, "waiting", name);
+    }
     on->wait_ns += holmes_now_ns() - start;
     if (rc != 0 && !l->failed)
         l->failed = on;

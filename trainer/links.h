@@ -24,7 +24,8 @@ struct holmes_link {
 struct holmes_links {
     int stage, replica, tensor;
     /* NULL where there is nobody: no tensor group, no previous stage, no next one, no tied copy
-     * elsewhere. All but `world` and `tp` are between ranks of the same tensor index. */
+     * elsewhere. With several chunks the stages form a ring: the one before the first is the last.
+     * All but `world` and `tp` are between ranks of the same tensor index. */
     struct holmes_link *world, *dp, *tp, *prev, *next, *embed;
     struct holmes_link all[HOLMES_LINKS_MAX];
     int count;

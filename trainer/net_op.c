@@ -94,6 +94,7 @@ int holmes_op_create(struct holmes_stream *st, const struct holmes_ring_attr *at
     holmes_list_init(&o->node);
     o->stream = st;
     o->name = name;
+    holmes_trace_take_name(o->trace_name, name);
     o->dtype = t;
     o->in = in;
     o->out = out;

@@ -14,6 +14,7 @@ struct holmes_progress;
 /* What the thread has to know of a communicator. */
 struct holmes_net_comm {
     struct holmes_comm base;
+    char name[64];
     struct holmes_rdv *rdv; /* watched: an aborted job ends the communicator at once */
     atomic_int error;       /* sticky; written by the progress thread */
     struct holmes_list in_requests;

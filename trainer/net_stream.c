@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "log.h"
+#include "net_progress.h"
 #include "sum.h"
 
 enum {
@@ -37,6 +39,10 @@ int holmes_stream_create(struct holmes_net_comm *comm, int rank, struct holmes_c
     st->rx = rx;
     st->overlap = !tx || !rx;
     st->staged = -1;
+    snprintf(st->track, sizeof st->track, "%.24s%s", comm->name,
+             !tx   ? " recv"
+             : !rx ? " send"
+                   : "");
     *out = st;
     return 0;
 }
@@ -118,6 +124,7 @@ static int op_start(struct holmes_stream *st, struct holmes_op *op)
     if (rc == 0 && r->nrecv && (op->small || large))
         rc = slots_reserve(st, &st->rx_slots, RX_SLOTS, op->small ? SMALL_SLOT_BYTES : large, true);
     op->started = rc == 0;
+    op->trace_begin = holmes_trace_begin();
     return rc;
 }
 
@@ -142,10 +149,36 @@ static void window_pop(struct holmes_window *w)
 
 /* ---- what came in ---- */
 
+/* What this rank sent for it, or received when it only does that. */
+static size_t op_bytes(const struct holmes_ring *r)
+{
+    const struct holmes_ring_attr *a = &r->attr;
+    size_t bytes = a->count * a->elem_bytes, others = (size_t)a->size - 1;
+
+    if (a->kind == HOLMES_RING_ALL_REDUCE)
+        return 2 * others * bytes / (size_t)a->size;
+    if (a->kind == HOLMES_RING_REDUCE_SCATTER || a->kind == HOLMES_RING_ALL_GATHER)
+        return others * bytes;
+    return bytes;
+}
+
+/* Sends to one peer overlap at their ends: there an event begins where the one before it ended. */
+static void op_trace(struct holmes_stream *st, const struct holmes_op *op)
+{
+    uint64_t begin = op->trace_begin > st->traced_until ? op->trace_begin : st->traced_until;
+
+    if (op->trace_begin == 0)
+        return;
+    st->traced_until = holmes_now_ns();
+    holmes_trace_add(begin, st->traced_until, op_bytes(&op->ring), st->track, op->trace_name);
+}
+
 static void op_finish_if_over(struct holmes_op *op)
 {
-    if (op->send_done == op->ring.nsend && op->recv_done == op->ring.nrecv)
-        holmes_op_complete(op, 0);
+    if (op->send_done != op->ring.nsend || op->recv_done != op->ring.nrecv)
+        return;
+    op_trace(op->stream, op);
+    holmes_op_complete(op, 0);
 }
 
 static void count_message(struct holmes_conn *c, size_t len)

@@ -15,6 +15,7 @@
 #include "comm.h"
 #include "net_conn.h"
 #include "ring.h"
+#include "trace.h"
 
 #define HOLMES_STREAM_WINDOW 8 /* most requests outstanding per direction */
 
@@ -26,6 +27,8 @@ struct holmes_op {
     struct holmes_stream *stream;
     struct holmes_ring ring;
     const char *name; /* "all_reduce" */
+    char trace_name[HOLMES_TRACE_NAME];
+    uint64_t trace_begin; /* when its first message could go; 0: not traced */
     enum holmes_dtype dtype;
     const char *in;
     char *out;
@@ -84,6 +87,8 @@ struct holmes_stream {
     struct holmes_slots tx_slots, rx_slots;
     int8_t kept[16]; /* rx slots with sums that wait to be sent, oldest first */
     unsigned int kept_first, kept_count;
+    char track[HOLMES_TRACE_NAME];
+    uint64_t traced_until; /* its events follow each other */
     int staged; /* tx slot filled for a send that the plugin did not take yet; -1: none */
 };
 

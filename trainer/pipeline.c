@@ -4,11 +4,13 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "trace.h"
 
 struct ring {
-    char *data; /* (depth, B, T, C) in the kernels' dtype, memory of the kernels */
-    struct holmes_op **ops;
-    int depth;
+    char *data; /* (HOLMES_SCHEDULE_RING, B, T, C) in the kernels' dtype, memory of the kernels */
+    struct holmes_op *ops[HOLMES_SCHEDULE_RING];
 };
 
 struct run {
@@ -20,6 +22,7 @@ struct run {
 
 struct holmes_pipeline {
     struct holmes_pipeline_attr attr;
+    struct holmes_stage *chunks[HOLMES_SCHEDULE_CHUNKS_MAX];
     struct holmes_schedule train;
     struct run run;
     const struct holmes_kernels *kernels;
@@ -28,28 +31,23 @@ struct holmes_pipeline {
     int32_t *tokens, *targets; /* (B, T) */
 };
 
-static int ring_init(const struct holmes_pipeline *p, struct ring *r, int depth)
+static int ring_init(const struct holmes_pipeline *p, struct ring *r)
 {
-    r->depth = depth;
-    r->data = p->kernels->alloc((size_t)depth * p->bytes);
-    r->ops = calloc((size_t)depth, sizeof(void *));
-    return r->data && r->ops ? 0 : -ENOMEM;
+    r->data = p->kernels->alloc(HOLMES_SCHEDULE_RING * p->bytes);
+    return r->data ? 0 : -ENOMEM;
 }
 
-static void ring_fini(const struct holmes_pipeline *p, struct ring *r)
+/* NULL for no message. */
+static void *ring_at(const struct holmes_pipeline *p, const struct ring *r, int message)
 {
-    p->kernels->free(r->data);
-    free(r->ops);
+    if (message < 0)
+        return NULL;
+    return r->data + (size_t)(message % HOLMES_SCHEDULE_RING) * p->bytes;
 }
 
-static void *ring_at(const struct holmes_pipeline *p, const struct ring *r, int m)
+static struct holmes_op **ring_op(struct ring *r, int message)
 {
-    return r->data ? r->data + (size_t)(m % r->depth) * p->bytes : NULL;
-}
-
-static struct holmes_op **ring_op(const struct ring *r, int m)
-{
-    return &r->ops[m % r->depth];
+    return &r->ops[message % HOLMES_SCHEDULE_RING];
 }
 
 int holmes_pipeline_create(const struct holmes_pipeline_attr *attr, struct holmes_pipeline **out)
@@ -62,21 +60,23 @@ int holmes_pipeline_create(const struct holmes_pipeline_attr *attr, struct holme
     if (!p)
         return -ENOMEM;
     p->attr = *attr;
-    p->kernels = holmes_stage_kernels(attr->stage);
+    p->kernels = holmes_stage_kernels(attr->chunks[0]);
     p->bytes = tokens * (size_t)attr->model.channels * holmes_dtype_size(p->kernels->dtype);
     p->tokens = calloc(tokens, sizeof *p->tokens);
     p->targets = calloc(tokens, sizeof *p->targets);
     rc = p->tokens && p->targets ? 0 : -ENOMEM;
+    memcpy(p->chunks, attr->chunks, (size_t)attr->plan.chunks * sizeof(void *));
+    p->attr.chunks = p->chunks;
     if (rc == 0)
-        rc = holmes_schedule_init(&p->train, attr->stages, l->stage, attr->microbatches, false);
+        rc = holmes_schedule_init(&p->train, &attr->plan);
     if (rc == 0 && l->prev)
-        rc = ring_init(p, &p->input, p->train.inputs);
+        rc = ring_init(p, &p->input);
     if (rc == 0 && l->prev)
-        rc = ring_init(p, &p->dinput, HOLMES_SCHEDULE_RING);
+        rc = ring_init(p, &p->dinput);
     if (rc == 0 && l->next)
-        rc = ring_init(p, &p->output, HOLMES_SCHEDULE_RING);
+        rc = ring_init(p, &p->output);
     if (rc == 0 && l->next)
-        rc = ring_init(p, &p->grad, HOLMES_SCHEDULE_RING);
+        rc = ring_init(p, &p->grad);
     if (rc != 0) {
         holmes_pipeline_destroy(p);
         return rc;
@@ -90,88 +90,126 @@ void holmes_pipeline_destroy(struct holmes_pipeline *p)
     if (!p)
         return;
     holmes_schedule_fini(&p->train);
-    ring_fini(p, &p->input);
-    ring_fini(p, &p->dinput);
-    ring_fini(p, &p->output);
-    ring_fini(p, &p->grad);
+    p->kernels->free(p->input.data);
+    p->kernels->free(p->dinput.data);
+    p->kernels->free(p->output.data);
+    p->kernels->free(p->grad.data);
     free(p->tokens);
     free(p->targets);
     free(p);
 }
 
-/* The neighbour is the other one of the two in the pair. */
-static int start_send(struct holmes_pipeline *p, struct holmes_link *to, struct ring *r, int m)
+/* "3", or "3.1" of chunk 1. */
+static const char *label(const struct holmes_pipeline *p, struct holmes_step s, char text[24])
 {
-    p->kernels->sync();
-    return to->comm->ops->send(to->comm, ring_at(p, r, m), p->bytes, 1 - to->comm->rank,
-                               ring_op(r, m));
+    if (p->attr.plan.chunks == 1)
+        snprintf(text, 24, "%d", s.microbatch);
+    else
+        snprintf(text, 24, "%d.%d", s.microbatch, s.chunk);
+    return text;
 }
 
-static int start_recv(struct holmes_pipeline *p, struct holmes_link *from, struct ring *r, int m)
+/* The neighbour is the other one of the two in the pair. */
+static int start_send(struct holmes_pipeline *p, struct holmes_link *to, struct ring *r,
+                      struct holmes_step s)
 {
-    return from->comm->ops->recv(from->comm, ring_at(p, r, m), p->bytes, 1 - from->comm->rank,
-                                 ring_op(r, m));
+    char text[24];
+
+    holmes_trace_name_next("send %s%s", r == &p->dinput ? "d" : "", label(p, s, text));
+    p->kernels->sync();
+    return to->comm->ops->send(to->comm, ring_at(p, r, s.out), p->bytes, 1 - to->comm->rank,
+                               ring_op(r, s.out));
+}
+
+static int start_recv(struct holmes_pipeline *p, struct holmes_link *from, struct ring *r,
+                      struct holmes_step s)
+{
+    char text[24];
+
+    holmes_trace_name_next("recv %s%s", r == &p->grad ? "d" : "", label(p, s, text));
+    p->kernels->sync(); /* the layers may still read what was in the buffer */
+    return from->comm->ops->recv(from->comm, ring_at(p, r, s.in), p->bytes, 1 - from->comm->rank,
+                                 ring_op(r, s.in));
+}
+
+/* The first part of the model reads tokens, the last one targets. */
+static bool reads_data(const struct holmes_pipeline *p, int chunk)
+{
+    const struct holmes_schedule_attr *a = &p->attr.plan;
+
+    return (a->stage == 0 && chunk == 0) || (a->stage == a->stages - 1 && chunk == a->chunks - 1);
 }
 
 /* Replica d has the microbatches [d*M, (d+1)*M) of the global batch. */
-static int load(struct holmes_pipeline *p, int m)
+static void load(struct holmes_pipeline *p, int m)
 {
     const struct holmes_pipeline_attr *a = &p->attr;
     int index;
 
-    if (a->links->prev && a->links->next)
-        return 0;
     if (p->run.training) {
-        index = a->links->replica * a->microbatches + m;
-        return holmes_dataloader_train(a->data, p->run.step, index * a->batch, a->batch, p->tokens,
-                                       p->targets);
+        index = a->links->replica * a->plan.microbatches + m;
+        holmes_dataloader_train(a->data, p->run.step, index * a->batch, a->batch, p->tokens,
+                                p->targets);
+    } else {
+        index = p->run.first + m * p->run.stride;
+        holmes_dataloader_heldout(a->data, index * a->batch, a->batch, p->tokens, p->targets);
     }
-    index = p->run.first + m * p->run.stride;
-    return holmes_dataloader_heldout(a->data, index * a->batch, a->batch, p->tokens, p->targets);
 }
 
-static int forward(struct holmes_pipeline *p, int m)
+static int forward(struct holmes_pipeline *p, struct holmes_step s)
 {
-    const int rc = load(p, m);
+    int slot = p->run.training ? s.microbatch % p->train.slots[s.chunk] : 0, rc;
+    uint64_t begin = holmes_trace_begin();
+    char text[24];
 
-    if (rc != 0)
-        return rc;
-    return holmes_stage_forward(p->attr.stage, p->run.training ? m % p->train.slots : 0, p->tokens,
-                                p->targets, ring_at(p, &p->input, m), ring_at(p, &p->output, m));
+    if (reads_data(p, s.chunk))
+        load(p, s.microbatch);
+    rc = holmes_stage_forward(p->chunks[s.chunk], slot, p->tokens, p->targets,
+                              ring_at(p, &p->input, s.in), ring_at(p, &p->output, s.out));
+    holmes_trace_end(begin, "compute", "forward %s", label(p, s, text));
+    return rc;
 }
 
-static int backward(struct holmes_pipeline *p, int m)
+static int backward(struct holmes_pipeline *p, struct holmes_step s)
 {
-    return holmes_stage_backward(p->attr.stage, m % p->train.slots, ring_at(p, &p->grad, m),
-                                 ring_at(p, &p->dinput, m), p->run.loss_scale);
+    uint64_t begin = holmes_trace_begin();
+    char text[24];
+    int rc;
+
+    if (s.microbatch == p->attr.plan.microbatches - 1 && p->attr.last_backward)
+        p->attr.last_backward(p->attr.ctx, s.chunk);
+    rc = holmes_stage_backward(p->chunks[s.chunk], s.microbatch % p->train.slots[s.chunk],
+                               ring_at(p, &p->grad, s.in), ring_at(p, &p->dinput, s.out),
+                               p->run.loss_scale);
+    holmes_trace_end(begin, "compute", "backward %s", label(p, s, text));
+    return rc;
 }
 
 static int execute(struct holmes_pipeline *p, struct holmes_step s)
 {
     struct holmes_links *l = p->attr.links;
-    int m = s.microbatch;
 
     switch (s.kind) {
     case HOLMES_STEP_POST_INPUT:
-        return start_recv(p, l->prev, &p->input, m);
+        return start_recv(p, l->prev, &p->input, s);
     case HOLMES_STEP_POST_GRAD:
-        return start_recv(p, l->next, &p->grad, m);
+        return start_recv(p, l->next, &p->grad, s);
     case HOLMES_STEP_WAIT_INPUT:
-        return holmes_links_wait(l, l->prev, ring_op(&p->input, m));
+        return holmes_links_wait(l, l->prev, ring_op(&p->input, s.in));
     case HOLMES_STEP_WAIT_GRAD:
-        return holmes_links_wait(l, l->next, ring_op(&p->grad, m));
+        return holmes_links_wait(l, l->next, ring_op(&p->grad, s.in));
     case HOLMES_STEP_FORWARD:
-        return forward(p, m);
+        return forward(p, s);
     case HOLMES_STEP_BACKWARD:
-        return backward(p, m);
+        return backward(p, s);
     case HOLMES_STEP_SEND_OUTPUT:
-        return start_send(p, l->next, &p->output, m);
+        return start_send(p, l->next, &p->output, s);
     case HOLMES_STEP_SEND_DINPUT:
-        return start_send(p, l->prev, &p->dinput, m);
+        return start_send(p, l->prev, &p->dinput, s);
     case HOLMES_STEP_FREE_OUTPUT:
-        return holmes_links_wait(l, l->next, ring_op(&p->output, m));
+        return holmes_links_wait(l, l->next, ring_op(&p->output, s.out));
     case HOLMES_STEP_FREE_DINPUT:
-        return holmes_links_wait(l, l->prev, ring_op(&p->dinput, m));
+        return holmes_links_wait(l, l->prev, ring_op(&p->dinput, s.out));
     }
     return -EINVAL;
 }
@@ -184,8 +222,8 @@ static int run_schedule(struct holmes_pipeline *p, const struct holmes_schedule 
     p->run = *run;
     for (int i = 0; i < s->count && rc == 0; i++)
         rc = execute(p, s->steps[i]);
-    if (rc == 0)
-        holmes_stage_take_loss(p->attr.stage, loss);
+    if (rc == 0) /* the model's last part is a rank's last chunk */
+        holmes_stage_take_loss(p->chunks[p->attr.plan.chunks - 1], loss);
     return rc;
 }
 
@@ -200,8 +238,13 @@ int holmes_pipeline_evaluate(struct holmes_pipeline *p, int first, int stride, i
                              double *loss)
 {
     struct run run = {.first = first, .stride = stride};
+    struct holmes_schedule_attr plan = p->attr.plan;
     struct holmes_schedule s;
-    int rc = holmes_schedule_init(&s, p->attr.stages, p->attr.links->stage, count, true);
+    int rc;
+
+    plan.microbatches = count;
+    plan.forward_only = true;
+    rc = holmes_schedule_init(&s, &plan);
 
     if (rc == 0) {
         rc = run_schedule(p, &s, &run, loss);

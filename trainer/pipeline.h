@@ -1,5 +1,5 @@
-/* Executes a schedule on one stage between its neighbours: activations forward, gradients back,
- * sends and receives under way while the stage computes. */
+/* Executes a schedule on the stages of one rank between its neighbours: activations forward,
+ * gradients back, sends and receives under way while the stages compute. */
 #ifndef HOLMES_PIPELINE_H
 #define HOLMES_PIPELINE_H
 
@@ -12,19 +12,23 @@ struct holmes_pipeline;
 
 struct holmes_pipeline_attr {
     struct holmes_model model;
-    int batch;        /* B: sequences in a microbatch */
-    int microbatches; /* M: of this replica in one training step */
-    int stages;
-    struct holmes_stage *stage; /* made with slots = holmes_schedule_in_flight */
+    int batch;                          /* B: sequences in a microbatch */
+    struct holmes_schedule_attr plan;   /* of training: microbatches of this replica in one step */
+    struct holmes_stage *const *chunks; /* [plan.chunks]; made with the slots that
+                                           holmes_schedule_in_flight says */
     struct holmes_links *links;
     struct holmes_dataloader *data;
+    /* Called before the last backward of a chunk in a step; may be NULL. */
+    void (*last_backward)(void *ctx, int chunk);
+    void *ctx;
 };
 
+/* The array of chunks is copied. */
 int holmes_pipeline_create(const struct holmes_pipeline_attr *attr, struct holmes_pipeline **out);
 void holmes_pipeline_destroy(struct holmes_pipeline *p); /* NULL is fine */
 
 /* All microbatches of training step `step`, forward and backward; gradients are added to the
- * stage's, each microbatch's loss multiplied by loss_scale. *loss: sum of the microbatches' mean
+ * stages', each microbatch's loss multiplied by loss_scale. *loss: sum of the microbatches' mean
  * losses, on the last stage; 0 elsewhere. */
 int holmes_pipeline_train(struct holmes_pipeline *p, uint64_t step, float loss_scale, double *loss);
 

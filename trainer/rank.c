@@ -202,7 +202,8 @@ static int choose_order(const struct rank *r, const char *const *clusters, const
 static int place(struct rank *r)
 {
     const struct holmes_config *c = r->config;
-    int *numbers = calloc((size_t)r->world + (size_t)c->stages, sizeof *numbers);
+    int parts = c->stages * c->virtual_stages;
+    int *numbers = calloc((size_t)r->world + (size_t)parts, sizeof *numbers);
     int *layers = numbers ? numbers + r->world : NULL;
     const char **clusters = calloc(2 * (size_t)r->world, sizeof *clusters);
     const char **hosts = clusters + r->world;
@@ -216,11 +217,16 @@ static int place(struct rank *r)
     if (rc == 0)
         rc = choose_order(r, clusters, hosts, numbers, why, sizeof why);
     if (rc == 0 && c->stage_layers)
-        rc = holmes_list_parse(c->stage_layers, "--stage-layers", c->stages, 0, c->model.layers,
-                               layers, why, sizeof why);
+        rc = holmes_list_parse(c->stage_layers, "--stage-layers", parts, 0, c->model.layers, layers,
+                               why, sizeof why);
+    if (!c->stage_layers)
+        layers = NULL;
     if (rc == 0)
         rc = holmes_group_create(c->stages, c->replicas, c->tensors, numbers, c->model.layers,
-                                 c->stage_layers ? layers : NULL, &r->group, why, sizeof why);
+                                 parts == c->stages ? layers : NULL, &r->group, why, sizeof why);
+    if (rc == 0 && c->virtual_stages > 1)
+        rc = holmes_group_set_chunks(r->group, c->virtual_stages, c->model.layers, layers, why,
+                                     sizeof why);
     if (rc == 0)
         rc = holmes_group_check_hosts(r->group, hosts, why, sizeof why);
     stage = rc == 0 ? holmes_group_straddles(r->group, clusters) : -1;
@@ -443,6 +449,12 @@ static int train(struct rank *r, double *held_out)
             r->started_ns += holmes_now_ns() - before;
             r->step_ns = holmes_now_ns();
         }
+    }
+    if (code == 0) {
+        int rc = holmes_trainer_settle(r->trainer);
+
+        if (rc != 0)
+            return step_failed(r, "weights of step", c->steps, rc);
     }
     if (r->rank == 0)
         holmes_progress_finish(&r->progress);

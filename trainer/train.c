@@ -7,64 +7,101 @@
 
 #include "pipeline.h"
 #include "tp.h"
+#include "trace.h"
 
 struct holmes_trainer {
     struct holmes_trainer_attr attr;
     struct holmes_tp tp;
-    struct holmes_stage *stage;
+    const struct holmes_stage_group *tp_group; /* NULL: nobody shares the stages */
+    int nchunks;
+    struct holmes_stage *stages[HOLMES_SCHEDULE_CHUNKS_MAX];
+    struct holmes_dp *dps[HOLMES_SCHEDULE_CHUNKS_MAX];
     struct holmes_pipeline *pipeline;
-    struct holmes_dp *dp;
     float sums[4]; /* lives as long as an operation that is never waited for */
 };
 
-static int create_stage(struct holmes_trainer *t)
+static struct holmes_schedule_attr plan_of(const struct holmes_trainer *t)
 {
     const struct holmes_config *c = t->attr.config;
-    int p = t->attr.links->stage;
+
+    return (struct holmes_schedule_attr){.stages = c->stages,
+                                         .stage = t->attr.links->stage,
+                                         .microbatches = holmes_config_microbatches(c),
+                                         .chunks = t->nchunks};
+}
+
+static int create_stage(struct holmes_trainer *t, int chunk)
+{
+    const struct holmes_config *c = t->attr.config;
+    struct holmes_schedule_attr plan = plan_of(t);
+    int part = chunk * c->stages + t->attr.links->stage, parts = c->stages * t->nchunks;
     struct holmes_stage_attr attr = {
         .model = c->model,
-        .first_layer = t->attr.group->first_layer[p],
-        .last_layer = t->attr.group->first_layer[p + 1],
-        .is_first = p == 0,
-        .is_last = p == c->stages - 1,
+        .first_layer = t->attr.group->first_layer[part],
+        .last_layer = t->attr.group->first_layer[part + 1],
+        .is_first = part == 0,
+        .is_last = part == parts - 1,
         .batch = c->microbatch,
-        .slots = holmes_schedule_in_flight(c->stages, p, holmes_config_microbatches(c)),
+        .slots = holmes_schedule_in_flight(&plan, chunk),
         .recompute = c->recompute,
-        .group = holmes_tp_init(&t->tp, t->attr.links, t->attr.kernels),
+        .group = t->tp_group,
         .kernels = t->attr.kernels,
     };
-    int rc = holmes_stage_create(&attr, &t->stage);
+    int rc = holmes_stage_create(&attr, &t->stages[chunk]);
 
     if (rc == 0)
-        holmes_stage_init_params(t->stage, c->seed);
+        holmes_stage_init_params(t->stages[chunk], c->seed);
     return rc;
+}
+
+static int create_dp(struct holmes_trainer *t, int chunk)
+{
+    const struct holmes_config *c = t->attr.config;
+    struct holmes_dp_attr attr = {
+        .stage = t->stages[chunk],
+        .links = t->attr.links,
+        .hp = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = (float)c->weight_decay},
+        .bucket_bytes = (size_t)(c->bucket_mb * 1048576),
+        .overlap = c->overlap == HOLMES_OVERLAP_ON};
+
+    for (int i = 0; i < chunk; i++)
+        attr.number += holmes_dp_nbuckets(t->dps[i]);
+    return holmes_dp_create(&attr, &t->dps[chunk]);
+}
+
+static void last_backward(void *ctx, int chunk)
+{
+    struct holmes_trainer *t = ctx;
+
+    holmes_dp_last_backward(t->dps[chunk]);
 }
 
 int holmes_trainer_create(const struct holmes_trainer_attr *attr, struct holmes_trainer **out)
 {
-    const struct holmes_config *c = attr->config;
-    struct holmes_adamw hp = {
-        .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = (float)c->weight_decay};
     struct holmes_trainer *t = calloc(1, sizeof *t);
-    int rc;
+    int rc = 0;
 
     if (!t)
         return -ENOMEM;
     t->attr = *attr;
-    rc = create_stage(t);
+    t->nchunks = attr->group->chunks;
+    t->tp_group = holmes_tp_init(&t->tp, attr->links, attr->kernels);
+    for (int i = 0; i < t->nchunks && rc == 0; i++)
+        rc = create_stage(t, i);
+    for (int i = 0; i < t->nchunks && rc == 0; i++)
+        rc = create_dp(t, i);
     if (rc == 0) {
-        struct holmes_pipeline_attr pa = {.model = c->model,
-                                          .batch = c->microbatch,
-                                          .microbatches = holmes_config_microbatches(c),
-                                          .stages = c->stages,
-                                          .stage = t->stage,
+        struct holmes_pipeline_attr pa = {.model = attr->config->model,
+                                          .batch = attr->config->microbatch,
+                                          .plan = plan_of(t),
+                                          .chunks = t->stages,
                                           .links = attr->links,
-                                          .data = attr->data};
+                                          .data = attr->data,
+                                          .last_backward = last_backward,
+                                          .ctx = t};
 
         rc = holmes_pipeline_create(&pa, &t->pipeline);
     }
-    if (rc == 0)
-        rc = holmes_dp_create(t->stage, attr->links, &hp, &t->dp);
     if (rc != 0) {
         holmes_trainer_destroy(t);
         return rc;
@@ -77,26 +114,27 @@ void holmes_trainer_destroy(struct holmes_trainer *t)
 {
     if (!t)
         return;
-    holmes_dp_destroy(t->dp);
     holmes_pipeline_destroy(t->pipeline);
-    holmes_stage_destroy(t->stage);
+    for (int i = 0; i < t->nchunks; i++) {
+        holmes_dp_destroy(t->dps[i]);
+        holmes_stage_destroy(t->stages[i]);
+    }
     free(t);
 }
 
 int holmes_trainer_nchunks(const struct holmes_trainer *t)
 {
-    (void)t;
-    return 1;
+    return t->nchunks;
 }
 
 struct holmes_stage *holmes_trainer_stage(const struct holmes_trainer *t, int chunk)
 {
-    return chunk == 0 ? t->stage : NULL;
+    return t->stages[chunk];
 }
 
 struct holmes_dp *holmes_trainer_dp(const struct holmes_trainer *t, int chunk)
 {
-    return chunk == 0 ? t->dp : NULL;
+    return t->dps[chunk];
 }
 
 /* Two sums over the job in one message, each as a float and what rounding left of it. */
@@ -112,6 +150,7 @@ static int sum_over_world(struct holmes_trainer *t, double *a, double *b)
     v[2] = (float)*b;
     v[1] = (float)(*a - v[0]);
     v[3] = (float)(*b - v[2]);
+    holmes_trace_name_next("sums");
     rc = c->ops->all_reduce(c, v, v, 4, HOLMES_FLOAT32, &op);
     if (rc == 0)
         rc = holmes_links_wait(l, l->world, &op);
@@ -122,18 +161,38 @@ static int sum_over_world(struct holmes_trainer *t, double *a, double *b)
     return rc;
 }
 
-int holmes_trainer_step(struct holmes_trainer *t, int step, struct holmes_step_result *out)
+static void zero_gradients(struct holmes_trainer *t)
+{
+    for (int i = 0; i < t->nchunks; i++)
+        t->attr.kernels->zero(holmes_stage_grads(t->stages[i]),
+                              holmes_stage_nparams(t->stages[i]) * sizeof(float));
+}
+
+/* The last part of the model is done with backward first. */
+static int reduce(struct holmes_trainer *t, double *squares)
+{
+    int rc = 0;
+
+    for (int i = t->nchunks - 1; i >= 0 && rc == 0; i--) {
+        double sum = 0;
+
+        rc = holmes_dp_reduce(t->dps[i], &sum);
+        *squares += sum;
+    }
+    return rc;
+}
+
+static int run_step(struct holmes_trainer *t, int step, double lr, struct holmes_step_result *out)
 {
     const struct holmes_config *c = t->attr.config;
     double share = 1.0 / (holmes_config_microbatches(c) * c->replicas);
     double loss = 0, squares = 0, norm, scale = 1;
     int rc;
 
-    t->attr.kernels->zero(holmes_stage_grads(t->stage),
-                          holmes_stage_nparams(t->stage) * sizeof(float));
+    zero_gradients(t);
     rc = holmes_pipeline_train(t->pipeline, (uint64_t)step, (float)share, &loss);
     if (rc == 0)
-        rc = holmes_dp_reduce(t->dp, &squares);
+        rc = reduce(t, &squares);
     if (t->attr.links->tensor > 0)
         loss = 0; /* the tensor group's, told once */
     if (rc == 0)
@@ -145,8 +204,37 @@ int holmes_trainer_step(struct holmes_trainer *t, int step, struct holmes_step_r
         scale = c->clip / norm;
     out->loss = loss * share;
     out->grad_norm = norm;
-    out->lr = holmes_config_lr(c, step);
-    return holmes_dp_update(t->dp, (float)out->lr, (float)scale, step);
+    out->lr = lr;
+    for (int i = 0; i < t->nchunks && rc == 0; i++)
+        rc = holmes_dp_update(t->dps[i], (float)lr, (float)scale, step);
+    return rc;
+}
+
+int holmes_trainer_step_at(struct holmes_trainer *t, int step, double lr,
+                           struct holmes_step_result *out)
+{
+    uint64_t begin = holmes_trace_begin();
+    int rc;
+
+    holmes_trace_step(step);
+    rc = run_step(t, step, lr, out);
+    holmes_trace_end(begin, "step", "step %d", step);
+    holmes_trace_step(0);
+    return rc;
+}
+
+int holmes_trainer_step(struct holmes_trainer *t, int step, struct holmes_step_result *out)
+{
+    return holmes_trainer_step_at(t, step, holmes_config_lr(t->attr.config, step), out);
+}
+
+int holmes_trainer_settle(struct holmes_trainer *t)
+{
+    int rc = 0;
+
+    for (int i = 0; i < t->nchunks && rc == 0; i++)
+        rc = holmes_dp_settle(t->dps[i]);
+    return rc;
 }
 
 int holmes_trainer_evaluate(struct holmes_trainer *t, double *loss, int *sequences)
@@ -158,12 +246,12 @@ int holmes_trainer_evaluate(struct holmes_trainer *t, double *loss, int *sequenc
     int microbatches = wanted / c->microbatch;
     int mine = (microbatches - l->replica + c->replicas - 1) / c->replicas;
     double sum = 0, nothing = 0;
-    int rc = 0;
+    int rc = holmes_trainer_settle(t);
 
     *sequences = microbatches * c->microbatch;
     *loss = 0;
-    if (microbatches == 0)
-        return 0;
+    if (microbatches == 0 || rc != 0)
+        return rc;
     holmes_links_eval_begin(l);
     if (mine > 0)
         rc = holmes_pipeline_evaluate(t->pipeline, l->replica, c->replicas, mine, &sum);

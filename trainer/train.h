@@ -1,5 +1,5 @@
-/* One rank's part of training: its stage, its data, its optimizer shard, over links that are open.
- * Knows nothing of processes, files it writes or how ranks were started. */
+/* One rank's part of training: its stages, its data, its optimizer shards, over links that are
+ * open. Knows nothing of processes, files it writes or how ranks were started. */
 #ifndef HOLMES_TRAIN_H
 #define HOLMES_TRAIN_H
 
@@ -22,7 +22,8 @@ struct holmes_trainer_attr {
 };
 
 int holmes_trainer_create(const struct holmes_trainer_attr *attr, struct holmes_trainer **out);
-void holmes_trainer_destroy(struct holmes_trainer *t); /* NULL is fine */
+/* Settled before. NULL is fine. */
+void holmes_trainer_destroy(struct holmes_trainer *t);
 
 /* What a step was like: the same values on every rank. */
 struct holmes_step_result {
@@ -31,8 +32,16 @@ struct holmes_step_result {
     double lr;
 };
 
-/* Step `t` counts from 1. Collective over the job. */
+/* Step `t` counts from 1; training may begin at a later one. Collective over the job. With overlap
+ * the new weights may still be on their way to other ranks when it returns. */
 int holmes_trainer_step(struct holmes_trainer *t, int step, struct holmes_step_result *out);
+/* The same with another learning rate than the step's. */
+int holmes_trainer_step_at(struct holmes_trainer *t, int step, double lr,
+                           struct holmes_step_result *out);
+
+/* All weights are everywhere and nothing is under way: before weights or moments are read or
+ * written, and before the end. Evaluation does it by itself. Collective. */
+int holmes_trainer_settle(struct holmes_trainer *t);
 
 /* Mean loss over the held-out sequences, at most config.eval_sequences of them, the same ones for
  * every split. Collective. *sequences: how many. */
