@@ -58,6 +58,8 @@ struct holmes_config {
     enum holmes_comm_kind comm;
     const char *plugin, *device;
     const char *kernels;
+    const char *save, *resume; /* folders, or NULL; resume may be "latest" */
+    int save_every, keep;
     const char *log;
     bool quiet;
 

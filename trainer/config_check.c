@@ -127,6 +127,17 @@ static int check_split(const struct holmes_config *c, char *why, size_t why_len)
     return rc;
 }
 
+static int check_checkpoints(const struct holmes_config *c, char *why, size_t why_len)
+{
+    if (!c->save && c->resume && strcmp(c->resume, "latest") == 0)
+        REFUSE("--resume latest is the newest checkpoint in --save DIR, which is missing");
+    if (!c->save && c->save_every > 0)
+        REFUSE("--save-every %d needs --save DIR", c->save_every);
+    if (!c->save && holmes_config_given(c, "keep"))
+        REFUSE("--keep %d needs --save DIR", c->keep);
+    return 0;
+}
+
 int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
 {
     int rc = check_launch(c, why, why_len);
@@ -148,5 +159,7 @@ int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
         REFUSE("--kernels \"%s\": one of %s is right", c->kernels, holmes_kernels_names());
     if (rc == 0)
         rc = holmes_config_check_data(c, why, why_len);
+    if (rc == 0)
+        rc = check_checkpoints(c, why, why_len);
     return rc;
 }

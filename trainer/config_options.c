@@ -142,6 +142,21 @@ const struct holmes_spec holmes_specs[] = {
     {"comm", "net|loopback", "loopback: no network, for one rank", SPEC_CHOICE, AT(comm),
      .def = "net"},
 
+    {.doc = "Checkpoints (docs/checkpoint.md)", .type = SPEC_GROUP},
+    {"save", "DIR",
+     "write checkpoints into DIR, which all hosts must see: step-00000100 after step 100; always "
+     "one "
+     "after the last step",
+     SPEC_TEXT, AT(save)},
+    {"save-every", "N", "and one every N steps; 0: only after the last step", SPEC_INT,
+     AT(save_every), 0, 1e9, "0"},
+    {"keep", "K", "the newest K checkpoints stay, older ones are removed", SPEC_INT, AT(keep), 1,
+     1e6, "2"},
+    {"resume", "DIR|latest",
+     "go on from a checkpoint: DIR is one, or the newest in DIR is taken; latest: the newest in "
+     "--save DIR, and a new run while there is none. The split may be another one",
+     SPEC_TEXT, AT(resume)},
+
     {.doc = "Output", .type = SPEC_GROUP},
     {"log", "FILE", "write every step as one line of JSON; see docs/trainer.md", SPEC_TEXT,
      AT(log)},

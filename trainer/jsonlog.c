@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define KEPT_MAX 10000 /* logs of runs before */
 
 struct holmes_jsonlog {
     FILE *file;
@@ -25,6 +29,22 @@ int holmes_jsonlog_open(const char *path, struct holmes_jsonlog **out)
     }
     *out = l;
     return 0;
+}
+
+int holmes_jsonlog_keep(const char *path)
+{
+    char kept[4200];
+    struct stat st;
+
+    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode)) /* a terminal or pipe keeps its name */
+        return 0;
+    for (int i = 1; i < KEPT_MAX; i++) {
+        if (snprintf(kept, sizeof kept, "%s.%d", path, i) >= (int)sizeof kept)
+            return -ENAMETOOLONG;
+        if (access(kept, F_OK) != 0)
+            return rename(path, kept) == 0 ? 0 : -errno;
+    }
+    return -EEXIST;
 }
 
 void holmes_jsonlog_close(struct holmes_jsonlog *l)

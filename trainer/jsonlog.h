@@ -11,6 +11,10 @@ struct holmes_jsonlog;
 int holmes_jsonlog_open(const char *path, struct holmes_jsonlog **out);
 void holmes_jsonlog_close(struct holmes_jsonlog *l); /* NULL is fine */
 
+/* Gives a file that is there the first free name of PATH.1, PATH.2, ...: a run that goes on has a
+ * log of its own, and keeps that of the run before. -errno. */
+int holmes_jsonlog_keep(const char *path);
+
 /* Writes one line and gives the reference to `record` back. Does nothing but that when `l` is NULL.
  * -ENOMEM for a NULL record, -errno when the disk is full. */
 int holmes_jsonlog_write(struct holmes_jsonlog *l, json_t *record);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ckpt_run.h"
 #include "clock.h"
 #include "comm_net.h"
 #include "env.h"
@@ -38,7 +39,9 @@ struct rank {
     struct holmes_wires wires;
     struct holmes_dataloader *data;
     struct holmes_trainer *trainer;
-    struct holmes_jsonlog *log; /* rank 0 only */
+    struct holmes_ckpt_run *ckpt;
+    struct holmes_resumed resumed; /* path "": the run begins */
+    struct holmes_jsonlog *log;    /* rank 0 only */
     struct holmes_progress progress;
     uint64_t started_ns, step_ns; /* training began, the last step ended */
     double loss_sum;              /* of the last steps */
@@ -113,6 +116,11 @@ static int rank_fail(struct rank *r, int code, bool remote, const char *fmt, ...
     if (r->rdv)
         holmes_rdv_abort(r->rdv, sentence);
     return code;
+}
+
+static int ckpt_fail(struct rank *r, const struct holmes_ckpt_failure *f)
+{
+    return rank_fail(r, f->code, f->remote, "%s", f->why);
 }
 
 static int join_ms(const struct rank *r)
@@ -312,6 +320,46 @@ static int open_trainer(struct rank *r)
     return 0;
 }
 
+static int open_checkpoints(struct rank *r)
+{
+    struct holmes_ckpt_failure f;
+
+    return holmes_ckpt_run_open(r->config, r->rank, r->world, &r->ckpt, &f) ? ckpt_fail(r, &f) : 0;
+}
+
+static int agree_on_checkpoint(struct rank *r)
+{
+    struct holmes_ckpt_failure f;
+
+    return holmes_ckpt_run_agree(r->ckpt, r->rdv, &f) ? ckpt_fail(r, &f) : 0;
+}
+
+/* What is not as it was is told, unless it cannot matter. */
+static void tell_resumed(const struct rank *r)
+{
+    const char *option;
+    json_t *values;
+
+    if (r->rank != 0 || r->config->quiet)
+        return;
+    fprintf(stderr, "holmes-train: goes on after step %d of %s, %.1f MB read in %.1f s\n",
+            r->resumed.step, r->resumed.path, (double)r->resumed.bytes / 1e6, r->resumed.seconds);
+    json_object_foreach(r->resumed.changes, option, values) fprintf(
+        stderr, "holmes-train: goes on with --%s %s, it was %s until now\n", option,
+        json_string_value(json_array_get(values, 1)), json_string_value(json_array_get(values, 0)));
+}
+
+static int resume(struct rank *r)
+{
+    struct holmes_ckpt_failure f;
+
+    if (holmes_ckpt_run_load(r->ckpt, r->trainer, &r->resumed, &f) != 0)
+        return ckpt_fail(r, &f);
+    if (r->resumed.path[0])
+        tell_resumed(r);
+    return 0;
+}
+
 static int open_data(struct rank *r)
 {
     const struct holmes_config *c = r->config;
@@ -348,12 +396,17 @@ static int open_log(struct rank *r)
 
     if (r->rank != 0 || !c->log)
         return 0;
-    rc = holmes_jsonlog_open(c->log, &r->log);
+    rc = r->resumed.path[0] ? holmes_jsonlog_keep(c->log) : 0;
+    if (rc == 0)
+        rc = holmes_jsonlog_open(c->log, &r->log);
     if (rc != 0)
         return rank_fail(r, HOLMES_EXIT_USAGE, false, "--log %s: %s", c->log, holmes_strerror(rc));
     if (r->net)
         holmes_net_info(r->net, &facts.net);
-    return write_record(r, holmes_record_config(&facts));
+    rc = write_record(r, holmes_record_config(&facts));
+    if (rc == 0 && r->resumed.path[0])
+        rc = write_record(r, holmes_record_resume(&r->resumed));
+    return rc;
 }
 
 static void hide_progress(void *ctx)
@@ -429,13 +482,37 @@ static int after_step(struct rank *r, int step, const struct holmes_step_result 
     return write_record(r, holmes_record_step(step, s, seconds, rate));
 }
 
+/* The time it takes is no time of training. */
+static int save(struct rank *r, int step)
+{
+    const uint64_t before = holmes_now_ns();
+    struct holmes_ckpt_failure f;
+    struct holmes_saved saved;
+
+    if (!holmes_ckpt_run_due(r->ckpt, step))
+        return 0;
+    if (holmes_ckpt_run_save(r->ckpt, r->trainer, &r->links, step, &saved, &f) != 0)
+        return ckpt_fail(r, &f);
+    r->started_ns += holmes_now_ns() - before;
+    r->step_ns = holmes_now_ns();
+    if (r->rank != 0)
+        return 0;
+    if (!r->config->quiet) {
+        holmes_progress_hide(&r->progress);
+        fprintf(stderr, "holmes-train: %s saved, %.1f MB in %.1f s, %.0f MB/s\n", saved.path,
+                (double)saved.bytes / 1e6, saved.seconds,
+                (double)saved.bytes / 1e6 / saved.seconds);
+    }
+    return write_record(r, holmes_record_checkpoint(step, &saved));
+}
+
 static int train(struct rank *r, double *held_out)
 {
     const struct holmes_config *c = r->config;
     int code = 0;
 
     r->started_ns = r->step_ns = holmes_now_ns();
-    for (int step = 1; step <= c->steps && code == 0; step++) {
+    for (int step = r->resumed.step + 1; step <= c->steps && code == 0; step++) {
         struct holmes_step_result s;
         int rc = holmes_trainer_step(r->trainer, step, &s);
 
@@ -449,6 +526,8 @@ static int train(struct rank *r, double *held_out)
             r->started_ns += holmes_now_ns() - before;
             r->step_ns = holmes_now_ns();
         }
+        if (code == 0)
+            code = save(r, step);
     }
     if (code == 0) {
         int rc = holmes_trainer_settle(r->trainer);
@@ -548,14 +627,18 @@ static int collect_traffic(struct rank *r, json_t *all)
 static int print_results(const struct rank *r, double seconds, double held_out, const json_t *all)
 {
     const struct holmes_config *c = r->config;
+    const int steps = c->steps - r->resumed.step;
     const char *unit = holmes_dataloader_unit(r->data);
     double unigram;
 
-    printf("trained %d steps in %.1f s: %.0f tokens/s, %.0f ms per step, loss %.3f (mean of the "
-           "last %d)\n",
-           c->steps, seconds, (double)c->steps * c->batch * c->model.seq_len / seconds,
-           seconds / c->steps * 1e3, r->loss_count ? r->loss_sum / r->loss_count : 0,
-           r->loss_count);
+    if (steps > 0)
+        printf("trained %d steps in %.1f s: %.0f tokens/s, %.0f ms per step, loss %.3f (mean of "
+               "the last %d)\n",
+               steps, seconds, (double)steps * c->batch * c->model.seq_len / seconds,
+               seconds / steps * 1e3, r->loss_count ? r->loss_sum / r->loss_count : 0,
+               r->loss_count);
+    else
+        printf("nothing left to train: %s is at --steps %d\n", r->resumed.path, c->steps);
     if (held_out >= 0 && holmes_dataloader_unigram_nats(r->data, &unigram) == 0)
         printf("held-out loss %.3f nats per %s; single %ss alone (unigram entropy) %.3f\n",
                held_out, unit, unit, unigram);
@@ -566,14 +649,15 @@ static int print_results(const struct rank *r, double seconds, double held_out, 
 static int finish(struct rank *r, double held_out)
 {
     const struct holmes_config *c = r->config;
+    int steps = c->steps - r->resumed.step;
     double seconds = (double)(r->step_ns - r->started_ns) / 1e9;
-    double rate = (double)c->steps * c->batch * c->model.seq_len / seconds;
+    double rate = steps > 0 ? (double)steps * c->batch * c->model.seq_len / seconds : 0;
     double loss = r->loss_count ? r->loss_sum / r->loss_count : 0;
     json_t *all = json_array();
     int code = collect_traffic(r, all), rc = 0;
 
     if (code == 0)
-        code = write_record(r, holmes_record_end(c->steps, seconds, rate, loss));
+        code = write_record(r, holmes_record_end(steps, seconds, rate, loss));
     if (code == 0 && r->world > 1) {
         rc = holmes_rdv_barrier(r->rdv, "end", join_ms(r));
         if (rc != 0)
@@ -592,16 +676,22 @@ static int run_job(struct rank *r)
     double held_out = -1;
     int code = open_data(r);
 
+    if (code == 0)
+        code = open_checkpoints(r);
     if (code == 0 && r->world > 1)
         code = connect_job(r);
     if (code == 0 && r->world > 1)
         code = meet_others(r);
+    if (code == 0)
+        code = agree_on_checkpoint(r);
     if (code == 0)
         code = place(r);
     if (code == 0)
         code = open_network(r);
     if (code == 0)
         code = open_trainer(r);
+    if (code == 0)
+        code = resume(r);
     if (code == 0)
         code = open_log(r);
     if (code == 0)
@@ -617,6 +707,7 @@ static int run_job(struct rank *r)
 static void close_all(struct rank *r, int linger_ms)
 {
     holmes_jsonlog_close(r->log);
+    holmes_ckpt_run_close(r->ckpt);
     holmes_trainer_destroy(r->trainer);
     holmes_links_close(&r->links);
     holmes_net_close(r->net);

@@ -121,6 +121,19 @@ json_t *holmes_record_traffic(int rank, const struct holmes_links *l, const char
                      communicators);
 }
 
+json_t *holmes_record_resume(const struct holmes_resumed *from)
+{
+    return json_pack("{s:s, s:i, s:s, s:I, s:f, s:O}", "record", "resume", "step", from->step,
+                     "path", from->path, "bytes", (json_int_t)from->bytes, "seconds", from->seconds,
+                     "changes", from->changes);
+}
+
+json_t *holmes_record_checkpoint(int step, const struct holmes_saved *s)
+{
+    return json_pack("{s:s, s:i, s:s, s:I, s:f}", "record", "checkpoint", "step", step, "path",
+                     s->path, "bytes", (json_int_t)s->bytes, "seconds", s->seconds);
+}
+
 json_t *holmes_record_end(int steps, double seconds, double tokens_per_s, double loss)
 {
     return json_pack("{s:s, s:i, s:f, s:f, s:f}", "record", "end", "steps", steps, "seconds",

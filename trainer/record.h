@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "ckpt_run.h"
 #include "comm_net.h"
 #include "config.h"
 #include "dataloader.h"
@@ -27,6 +28,8 @@ json_t *holmes_record_step(int step, const struct holmes_step_result *s, double 
 json_t *holmes_record_held_out(int step, double loss, double unigram_nats, int sequences);
 json_t *holmes_record_traffic(int rank, const struct holmes_links *l, const char *host,
                               const char *cluster, double net_cpu_seconds);
+json_t *holmes_record_resume(const struct holmes_resumed *from);
+json_t *holmes_record_checkpoint(int step, const struct holmes_saved *s);
 json_t *holmes_record_end(int steps, double seconds, double tokens_per_s, double loss);
 
 #endif
