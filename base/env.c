@@ -153,6 +153,11 @@ bool holmes_env_is_set(enum holmes_env_id id)
     return getenv(holmes_env_vars[id].name) != NULL;
 }
 
+const char *holmes_env_fact(const char *name)
+{
+    return getenv(name);
+}
+
 int holmes_env_range(enum holmes_env_id id, uint16_t *low, uint16_t *high)
 {
     const char *value = holmes_env_string(id);

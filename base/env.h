@@ -58,6 +58,8 @@ enum holmes_env_type {
       "name the plugin shows NCCL (Megatron-LM accepts only IB or Socket as net_name)")            \
     X(JOB_SECRET, "HOLMES_JOB_SECRET", STRING, NULL, 0, 0, NULL,                                   \
       "what the ranks of a training job show each other at the rendezvous; the same for all")      \
+    X(RENDEZVOUS_PORT, "HOLMES_RENDEZVOUS_PORT", INT, NULL, 1, 65535, NULL,                        \
+      "port of rank 0 at which ranks of srun, mpirun and torchrun meet; unset: from the job")      \
     X(NCCL_SOCKET_IFNAME, "NCCL_SOCKET_IFNAME", STRING, NULL, 0, 0, NULL,                          \
       "[^][=]name[,name...]: interfaces by prefix, = exact, ^ excluded")                           \
     X(NCCL_SOCKET_FAMILY, "NCCL_SOCKET_FAMILY", STRING, NULL, 0, 0, NULL, "AF_INET or AF_INET6")   \
@@ -162,6 +164,9 @@ int64_t holmes_env_int(enum holmes_env_id id);
 const char *holmes_env_string(enum holmes_env_id id);
 /* Whether the environment has it, whatever its value. */
 bool holmes_env_is_set(enum holmes_env_id id);
+
+/* A variable that is no setting but a fact, such as the rank that a launcher tells. NULL: unset. */
+const char *holmes_env_fact(const char *name);
 
 /* A path with %h replaced by the host's name and %p by the process id. -ENOENT when unset or empty,
  * -ENAMETOOLONG. */

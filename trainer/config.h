@@ -50,6 +50,9 @@ struct holmes_config {
     int rank, world;        /* this process; rank -1: not given */
     const char *rendezvous; /* HOST:PORT or NULL */
     bool serve;
+    const char *secret_file;            /* NULL: HOLMES_JOB_SECRET */
+    const char *launcher;               /* "srun", ...: it said rank and world; NULL: none */
+    int local_ranks;                    /* on this host, as the launcher says; 0: not told */
     const char *host_labels, *clusters; /* one, or one for each rank; NULL: host name, none */
     int threads;                        /* of the kernels, per rank; 0: cores / local ranks */
     int join_timeout_s, op_timeout_s;
@@ -74,6 +77,9 @@ void holmes_config_fini(struct holmes_config *c); /* frees its strings */
 /* Whether the option was set, by whatever, rather than left at its default. */
 bool holmes_config_given(const struct holmes_config *c, const char *option);
 
+/* Sets an option as the command line would: for what is found out later. */
+int holmes_config_set(struct holmes_config *c, const char *option, const char *text, char *why,
+                      size_t why_len);
 /* What the values must be to each other; opens the data and settles model.vocab if it was not
  * given. -EINVAL with a sentence. */
 int holmes_config_check(struct holmes_config *c, char *why, size_t why_len);

@@ -113,11 +113,15 @@ const struct holmes_spec holmes_specs[] = {
     {.doc = "Ranks", .type = SPEC_GROUP},
     {"local", "N", "start N = P*D*T ranks on this machine", SPEC_INT, AT(local), 1, 1024},
     {"rank", "R",
-     "be rank R of --world, started by hand on any machine; HOLMES_JOB_SECRET must be "
-     "set, the same for all",
+     "be rank R of --world, started by hand on any machine; srun, mpirun and torchrun tell it "
+     "by themselves; see docs/launch.md",
      SPEC_START, AT(rank), 0, 100000},
     {"world", "N", "number of ranks = P*D*T", SPEC_INT, AT(world), 1, 100000},
     {"rendezvous", "HOST:PORT", "where the ranks find each other", SPEC_TEXT, AT(rendezvous)},
+    {"secret-file", "FILE",
+     "first line: the secret that the ranks share, else in HOLMES_JOB_SECRET; nobody else may read "
+     "the file",
+     SPEC_TEXT, AT(secret_file)},
     {"serve", NULL,
      "host the rendezvous service: together with --rank in this rank; alone in a process of its "
      "own, that ends with the job",
@@ -185,6 +189,8 @@ static const char program_doc[] =
     "      options from a file, one of them changed\n"
     "  holmes-train --data FILE --steps 500 --print-config > run.yaml\n"
     "      such a file, with every option in it\n"
+    "  mpirun -x HOLMES_JOB_SECRET -n 4 holmes-train --config run.yaml\n"
+    "      ranks of mpirun; srun and torchrun likewise\n"
     "  HOLMES_JOB_SECRET=... holmes-train --data FILE --rank 1 --world 2 \\\n"
     "      --pipeline 2 --rendezvous 10.0.0.1:29500\n"
     "      one rank, started by hand; rank 0 gets --serve as well\n"

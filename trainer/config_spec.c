@@ -290,6 +290,12 @@ bool holmes_config_given(const struct holmes_config *c, const char *name)
     return s && c->given[s - holmes_specs];
 }
 
+int holmes_config_set(struct holmes_config *c, const char *option, const char *text, char *why,
+                      size_t why_len)
+{
+    return holmes_spec_set(holmes_spec_find(option), text, c, why, why_len);
+}
+
 void holmes_config_derive(struct holmes_config *c)
 {
     if (!holmes_config_given(c, "final-lr"))

@@ -21,6 +21,7 @@
 #include "log.h"
 #include "notes.h"
 #include "rendezvous.h"
+#include "secret.h"
 
 #define LAUNCH_GRACE_MS 3000 /* for ranks to end by themselves, then again after SIGTERM */
 
@@ -103,11 +104,11 @@ static int serve(const char *where, const struct holmes_config *c, struct holmes
 int holmes_serve(const struct holmes_config *c)
 {
     struct holmes_rdv_server *server;
+    char why[400];
     int rc;
 
-    if (!holmes_env_string(HOLMES_ENV_JOB_SECRET)) {
-        fprintf(stderr, "holmes-train: HOLMES_JOB_SECRET is not set: the ranks of a job share one "
-                        "secret, known to nobody else\n");
+    if (!holmes_secret(c, why, sizeof why)) {
+        fprintf(stderr, "holmes-train: %s\n", why);
         return HOLMES_EXIT_USAGE;
     }
     if (serve(c->rendezvous, c, &server) != 0)

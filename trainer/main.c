@@ -6,10 +6,12 @@
 #include "config.h"
 #include "env.h"
 #include "launch.h"
+#include "launch_env.h"
 #include "log.h"
 #include "page.h"
 #include "rank.h"
 #include "report.h"
+#include "secret.h"
 
 static int check_environment(void)
 {
@@ -25,14 +27,34 @@ static int check_environment(void)
     return 0;
 }
 
+static const char *fact(void *ctx, const char *name)
+{
+    (void)ctx;
+    return holmes_env_fact(name);
+}
+
+/* All that can be found wrong before a rank meets others. */
+static int check(struct holmes_config *c, char *why, size_t why_len)
+{
+    struct holmes_launch_env env = {fact, NULL};
+    struct holmes_launch_place place;
+    int rc = holmes_launch_env_read(&env, &place, why, why_len);
+
+    if (rc == 0)
+        rc = holmes_launch_env_apply(&place, c, why, why_len);
+    if (rc == 0)
+        rc = holmes_config_check(c, why, why_len);
+    return rc == 0 ? holmes_secret_load(c, why, why_len) : rc;
+}
+
 static int run(struct holmes_config *c, int argc, char **argv)
 {
-    char why[400];
+    char why[500] = "out of memory";
     int code = holmes_launch_bind_to_parent(c);
 
     if (code != HOLMES_EXIT_OK)
         return code;
-    if (holmes_config_check(c, why, sizeof why) != 0) {
+    if (check(c, why, sizeof why) != 0) {
         fprintf(stderr, "holmes-train: %s\n", why);
         return HOLMES_EXIT_USAGE;
     }

@@ -21,6 +21,7 @@
 #include "progress.h"
 #include "record.h"
 #include "rendezvous.h"
+#include "secret.h"
 #include "train.h"
 #include "wires.h"
 
@@ -130,18 +131,18 @@ static int join_ms(const struct rank *r)
 
 static int connect_job(struct rank *r)
 {
-    const char *secret = holmes_env_string(HOLMES_ENV_JOB_SECRET);
-    char host[256];
+    char host[256], why[400];
+    const char *secret = holmes_secret(r->config, why, sizeof why);
     uint16_t port;
     int rc;
 
     if (!secret)
-        return rank_fail(r, HOLMES_EXIT_USAGE, false,
-                         "HOLMES_JOB_SECRET is not set: the ranks of a job share one secret, known "
-                         "to nobody else");
+        return rank_fail(r, HOLMES_EXIT_USAGE, false, "%s", why);
     holmes_config_endpoint(r->config->rendezvous, host, sizeof host, &port);
     if (r->config->serve) {
-        rc = holmes_rdv_serve(host, port, secret, r->world, &r->server);
+        /* A launcher's name for this host need not be an address that others reach. */
+        rc = holmes_rdv_serve(r->config->launcher && strcmp(host, "127.0.0.1") != 0 ? NULL : host,
+                              port, secret, r->world, &r->server);
         if (rc != 0)
             holmes_notes_drop(); /* it says the same */
         if (rc != 0)
@@ -286,16 +287,20 @@ static int open_network(struct rank *r)
     return 0;
 }
 
+/* What a launcher has bound to some cores may share them with other ranks of the host. */
 static int threads(const struct holmes_config *c)
 {
     cpu_set_t set;
-    int cores = 1;
+    int cores = 1, share;
 
     if (c->threads > 0)
         return c->threads;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         cores = CPU_COUNT(&set);
     cores /= c->local > 0 ? c->local : 1;
+    share = c->local_ranks > 0 ? (int)sysconf(_SC_NPROCESSORS_ONLN) / c->local_ranks : cores;
+    if (share < cores)
+        cores = share;
     return cores > 0 ? cores : 1;
 }
 
