@@ -35,7 +35,8 @@ const char *const holmes_ckpt_free[] = {
     "tensor",         "recompute",  "placement",  "rank-order", "stage-layers", "local",
     "world",          "rendezvous", "host-label", "cluster",    "join-timeout", "op-timeout",
     "plugin",         "net-device", "comm",       "log",        "quiet",        "eval-every",
-    "eval-sequences", "save",       "save-every", "keep",       "resume",       NULL};
+    "eval-sequences", "save",       "save-every", "keep",       "resume",       "virtual-stages",
+    "overlap",        "bucket-mb",  NULL};
 
 static bool is_in(const char *const *list, const char *name)
 {

@@ -490,12 +490,17 @@ static int after_step(struct rank *r, int step, const struct holmes_step_result 
 /* The time it takes is no time of training. */
 static int save(struct rank *r, int step)
 {
-    const uint64_t before = holmes_now_ns();
     struct holmes_ckpt_failure f;
     struct holmes_saved saved;
+    uint64_t before;
+    int rc;
 
     if (!holmes_ckpt_run_due(r->ckpt, step))
         return 0;
+    rc = holmes_trainer_settle(r->trainer);
+    if (rc != 0)
+        return step_failed(r, "step", step, rc);
+    before = holmes_now_ns();
     if (holmes_ckpt_run_save(r->ckpt, r->trainer, &r->links, step, &saved, &f) != 0)
         return ckpt_fail(r, &f);
     r->started_ns += holmes_now_ns() - before;
