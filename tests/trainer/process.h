@@ -12,7 +12,7 @@
 struct process {
     pid_t pid; /* leader of a process group of its own */
     int out_fd, err_fd;
-    char out[8192], err[8192];
+    char out[32768], err[8192];
     int status; /* exit status, or 128 + signal */
 };
 

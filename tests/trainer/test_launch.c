@@ -153,6 +153,10 @@ Test(launch, refuses_values_that_do_not_go_together)
         {"--data %T --local 2 --data-parallel 2 --batch 6 --microbatch 2", 2, "multiple of 4"},
         {"--data %T --local 3 --pipeline 3 --layers 2", 2, "--pipeline 3"},
         {"--data %T --local 3 --pipeline 2", 2, "must agree"},
+        {"--data %T --local 2 --tensor 4", 2, "--tensor 4 are 4 ranks, but there are 2"},
+        {"--data %T --local 3 --tensor 3 --heads 4", 2, "--tensor 3 does not divide"},
+        {"--data %T --local 512 --tensor 512 --heads 512 --channels 512", 2, "vocabulary of 256"},
+        {"--data %T --local 3 --pipeline 3 --stage-layers 2,0,2", 2, "stage 1 of 3 has no layers"},
         {"--data %T --pipeline 2", 2, "must agree"},
         {"--data %T --local 2 --pipeline 2 --comm loopback", 2, "loopback"},
         {"--data %T --local 2 --pipeline 2 --rank-order 0,0", 2, "rank 0 twice"},
@@ -182,6 +186,9 @@ Test(launch, refuses_what_only_running_finds_out)
         {"--data %T --seq-len 60000 --channels 16 --heads 2", 2, "--data"},
         {"--data %T " SMALL " --steps 1 --log %D/none/log", 2, "%D/none/log"},
         {"--data %T " SMALL " --local 2 --pipeline 2 --plugin %P --log %D/none/log", 2, "none/log"},
+        {"--data %T " SMALL " --local 4 --tensor 2 --pipeline 2 --plugin %P --placement naive "
+         "--host-label a,b,a,b",
+         2, "rank 0 is on host \"a\", rank 1 on \"b\""},
         {"--data %T " SMALL " --local 2 --pipeline 2 --plugin %D/none.so", 1, "none.so"},
         {"--data %T " SMALL " --local 2 --pipeline 2 --plugin libm.so.6", 1, "ncclNetPlugin"},
         {"--data %T " SMALL " --local 2 --pipeline 2 --plugin %P --net-device eth99", 1, "eth99"},
@@ -422,9 +429,13 @@ static void read_curve(const json_t *records, struct curve *c)
 Test(launch, ranks_over_the_plugin_train_as_one_process_does)
 {
     static const char *const splits[] = {
-        "--local 2 --pipeline 2", "--local 2 --data-parallel 2",
+        "--local 2 --pipeline 2",
+        "--local 2 --data-parallel 2",
         "--local 4 --pipeline 2 --data-parallel 2",
-        "--local 4 --pipeline 2 --data-parallel 2 --placement naive --tied"};
+        "--local 4 --pipeline 2 --data-parallel 2 --placement naive --tied",
+        "--local 8 --tensor 2 --pipeline 2 --data-parallel 2",
+        "--local 4 --tensor 2 --pipeline 2 --tied --recompute --placement naive",
+        "--local 3 --pipeline 3 --stage-layers 0,2,0 --tied"};
     struct curve one[2];
 
     for (int tied = 0; tied < 2; tied++) {
@@ -524,14 +535,15 @@ Test(launch, trainer_and_plugin_count_the_same_bytes)
     json_t *records;
 
     snprintf(env, sizeof env, "HOLMES_STATS=%s/stats.%%p", dir);
-    records = run("log", env, "--local 4 --pipeline 2 --data-parallel 2 --tied --steps 3");
+    records =
+        run("log", env, "--local 8 --tensor 2 --pipeline 2 --data-parallel 2 --tied --steps 3");
     count_log(records, by_log);
     count_wires(records, by_wire);
     json_decref(records);
     cr_expect_eq(by_log[0], by_wire[0], "sent: %.0f, of known wire %.0f", by_log[0], by_wire[0]);
     cr_expect_eq(by_log[1], by_wire[1], "received: %.0f, of known wire %.0f", by_log[1],
                  by_wire[1]);
-    cr_expect_eq(count_stats(by_plugin), 4, "every rank writes its counters");
+    cr_expect_eq(count_stats(by_plugin), 8, "every rank writes its counters");
     cr_expect_gt(by_log[0], 0);
     cr_expect_eq(by_log[0], by_log[1], "%.0f bytes sent, %.0f received", by_log[0], by_log[1]);
     cr_expect_eq(by_log[0], by_plugin[0], "sent: %.0f by the trainer, %.0f by the plugin",
@@ -540,14 +552,14 @@ Test(launch, trainer_and_plugin_count_the_same_bytes)
                  by_log[1], by_plugin[1]);
 }
 
-Test(launch, planned_placement_keeps_gradients_inside_clusters)
+/* Ranks are handed out over two hosts in each of two clusters in turn. */
+Test(launch, planned_placement_keeps_gradients_inside_clusters_and_tensor_groups_inside_hosts)
 {
     json_t *records = run("log", NULL,
-                          "--local 4 --pipeline 2 --data-parallel 2 --steps 2 "
-                          "--host-label a0,b0,a1,b1 --cluster A,B,A,B");
-    static const char cluster[] = "ABAB";
+                          "--local 8 --tensor 2 --pipeline 2 --data-parallel 2 --steps 2 "
+                          "--host-label a0,b0,a1,b1,a0,b0,a1,b1 --cluster A,B,A,B,A,B,A,B");
     const json_t *r, *link, *peer;
-    int dp = 0, pp = 0;
+    int dp = 0, pp = 0, tp = 0;
     size_t i, j, k;
 
     json_array_foreach(records, i, r)
@@ -556,26 +568,26 @@ Test(launch, planned_placement_keeps_gradients_inside_clusters)
 
         json_array_foreach(json_object_get(r, "communicators"), j, link)
         {
-            bool gradients = strcmp(json_string_value(json_object_get(link, "kind")), "dp") == 0;
-            bool stages = strcmp(json_string_value(json_object_get(link, "kind")), "pp") == 0;
+            const char *kind = json_string_value(json_object_get(link, "kind"));
 
             json_array_foreach(json_object_get(link, "peers"), k, peer)
             {
                 int other = (int)json_integer_value(json_object_get(peer, "rank"));
 
-                cr_assert(other >= 0 && other < 4 && rank >= 0 && rank < 4);
-                if (gradients)
-                    cr_expect_eq(cluster[rank], cluster[other], "ranks %d and %d", rank, other);
-                if (stages)
-                    cr_expect_neq(cluster[rank], cluster[other], "ranks %d and %d", rank, other);
-                dp += gradients;
-                pp += stages;
+                cr_assert(other >= 0 && other < 8 && rank >= 0 && rank < 8);
+                if (strcmp(kind, "dp") == 0 && ++dp)
+                    cr_expect_eq(rank % 2, other % 2, "ranks %d and %d", rank, other);
+                if (strcmp(kind, "pp") == 0 && ++pp)
+                    cr_expect_neq(rank % 2, other % 2, "ranks %d and %d", rank, other);
+                if (strcmp(kind, "tp") == 0 && ++tp)
+                    cr_expect_eq(rank % 4, other % 4, "ranks %d and %d", rank, other);
             }
         }
     }
     json_decref(records);
-    cr_expect_eq(dp, 4);
-    cr_expect_eq(pp, 4);
+    cr_expect_eq(dp, 8);
+    cr_expect_eq(pp, 8);
+    cr_expect_eq(tp, 8);
 }
 
 Test(launch, help_teaches)
