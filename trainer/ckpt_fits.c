@@ -45,8 +45,7 @@ static bool is_in(const char *const *list, const char *name)
     return *list != NULL;
 }
 
-/* --- data --------------------------------------------------------------------------------------
- */
+/* --- data ------------------------------------------------------------------------------------ */
 
 /* Adds one file: its size, and samples at even distances. */
 static int add_file(const char *path, struct holmes_ckpt_data *d, uint8_t key[16])
