@@ -36,6 +36,9 @@ void ckpt_job_ok(struct ckpt_job *job);
 int ckpt_job_world(const struct ckpt_job *job);
 struct holmes_config ckpt_job_config(const struct ckpt_job *job);
 
+/* For a team of which one rank alone runs. */
+int ckpt_job_no_barrier(void *ctx, const char *name);
+
 /* Writes a text to train on. */
 void ckpt_job_text(const char *path);
 
