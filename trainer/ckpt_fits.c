@@ -50,7 +50,7 @@ static bool is_in(const char *const *list, const char *name)
 /* Adds one file: its size, and samples at even distances. */
 static int add_file(const char *path, struct holmes_ckpt_data *d, uint8_t key[16])
 {
-    static uint8_t sample[SAMPLE_BYTES + 8];
+    uint8_t sample[SAMPLE_BYTES + 8];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
     struct stat st;
     uint64_t size, hash;

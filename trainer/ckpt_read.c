@@ -174,7 +174,7 @@ static int open_shard(struct holmes_ckpt *c, int i, const char *tensor, char *wh
     if ((uint64_t)st.st_size != told->bytes)
         FAIL(-EINVAL, "%s: tensor %s: the file has %lld bytes, %" PRIu64 " were written: %s", path,
              tensor, (long long)st.st_size, told->bytes,
-             (uint64_t)st.st_size < told->bytes ? "cut short" : "another file");
+             (uint64_t)st.st_size < told->bytes ? "cut short, or another file" : "another file");
     rc = holmes_shard_open(path, &c->shards[i], why, why_len);
     if (rc != 0)
         return rc;

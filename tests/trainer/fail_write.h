@@ -1,5 +1,5 @@
 /* Writes of this process that fail on cue. The program is linked with --wrap for pwrite64 and
- * write64 so that the library's own calls come here. */
+ * write, so that the library's own calls come here. */
 #ifndef HOLMES_TEST_FAIL_WRITE_H
 #define HOLMES_TEST_FAIL_WRITE_H
 
