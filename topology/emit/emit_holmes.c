@@ -45,16 +45,7 @@ static int no_memory(char *why, size_t why_len)
     return -ENOMEM;
 }
 
-static int check(const struct holmes_plan_doc *doc, char *why, size_t why_len)
-{
-    if (doc->plan->tensor == 1)
-        return 0;
-    snprintf(why, why_len, "tensor %d: holmes-train splits no layers; plan with --tensor 1",
-             doc->plan->tensor);
-    return -EINVAL;
-}
-
-/* Place by place the rank that takes it: with tensor 1, places are the plan's ranks. */
+/* Place by place the rank that takes it: places are the plan's ranks. */
 static void write_order(const struct holmes_plan *p, const struct placed *nodes, bool naive,
                         FILE *out, int64_t *first)
 {
@@ -73,23 +64,22 @@ static int write_args(const struct holmes_plan_doc *doc, const struct holmes_emi
 {
     const struct holmes_plan *p = doc->plan;
     const struct holmes_gpt *m = &doc->request.model;
-    struct placed *nodes;
-    int64_t *first;
-    int rc = check(doc, why, why_len);
+    struct placed *nodes = file_order(p);
+    int64_t *first = calloc((size_t)p->nnodes, sizeof *first);
+    int rc = 0;
 
-    if (rc != 0)
-        return rc;
-    nodes = file_order(p);
-    first = calloc((size_t)p->nnodes, sizeof *first);
     if (nodes && first) {
         fprintf(out, "--pipeline %d --data-parallel %d", p->pipeline, p->data);
+        if (p->tensor > 1)
+            fprintf(out, " --tensor %d", p->tensor);
         write_order(p, nodes, o->naive, out, first);
         for (int i = 0; !o->naive && i < p->nstages; i++)
             fprintf(out, "%s%d", i ? "," : " --stage-layers ", p->stages[i].layers);
         fprintf(out, " --batch %" PRId64 " --microbatch %d", doc->request.global_batch,
                 p->micro_batch);
-        fprintf(out, " --layers %d --channels %d --heads %d --seq-len %d%s\n", m->layers, m->hidden,
-                m->heads, m->sequence, m->tied ? " --tied" : "");
+        fprintf(out, " --layers %d --channels %d --heads %d --seq-len %d%s%s\n", m->layers,
+                m->hidden, m->heads, m->sequence, m->tied ? " --tied" : "",
+                m->recompute ? " --recompute" : "");
     } else {
         rc = no_memory(why, why_len);
     }
@@ -108,11 +98,8 @@ static int write_ranks(const struct holmes_plan_doc *doc, const struct holmes_em
 {
     struct placed *nodes;
     char host[HOLMES_HOST_NAME_MAX];
-    int rc = check(doc, why, why_len);
 
     (void)o;
-    if (rc != 0)
-        return rc;
     nodes = file_order(doc->plan);
     if (!nodes)
         return no_memory(why, why_len);
@@ -147,7 +134,7 @@ static int write_labels(const struct holmes_plan_doc *doc, const struct holmes_e
                         FILE *out, char *why, size_t why_len)
 {
     struct placed *nodes;
-    int rc = check(doc, why, why_len);
+    int rc = 0;
 
     (void)o;
     for (int i = 0; rc == 0 && i < doc->fabrics->n; i++) {
