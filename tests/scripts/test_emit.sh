@@ -30,8 +30,7 @@ bad_plans() {
     sed 's/"layers": 9/"layers": 8/' "$plan" >"$scratch/bad.json"
     refuses "/nonexistent: No such file" draw /nonexistent &&
         refuses "bad.json: plan.stages[1].first_layer is 9" draw "$scratch/bad.json" &&
-        refuses "line 1" emit "$0" --for slurm &&
-        refuses "tensor 2: holmes-train" emit "$split" --for holmes --part args
+        refuses "line 1" emit "$0" --for slurm
 }
 
 every_form_into_a_folder() {
@@ -48,6 +47,8 @@ parts_are_their_files() {
     gives 0 "$topo" emit "$plan" --for slurm -o "$job" &&
         gives 0 "$topo" emit "$plan" --for slurm --part batch &&
         diff "$scratch/out" "$job/job.sbatch" &&
+        gives 0 "$topo" emit "$split" --for holmes --part args &&
+        says out "--pipeline 4 --data-parallel 8 --tensor 2 --rank-order 0,1," &&
         gives 0 "$topo" emit "$plan" --for slurm && says out "==> job.sbatch <==" &&
         says out "==> rankmap <==" && [ -x "$job/job.sbatch" ] && [ ! -x "$job/env.sh" ] &&
         [ "$(wc -l <"$job/hostfile")" = 16 ]
