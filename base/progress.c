@@ -59,7 +59,8 @@ int holmes_progress_format(const struct holmes_progress *p, double elapsed_s, bo
     double share = p->total ? (double)done / (double)p->total : 1.0;
     int cells = (int)(share * BAR_CELLS);
     char bar[BAR_CELLS + 1], when[24], counts[48] = "";
-    double left_s = share > 0 ? elapsed_s * (1.0 - share) / share : -1.0;
+    double left_s =
+        done > p->first ? elapsed_s * (double)(p->total - done) / (double)(done - p->first) : -1.0;
 
     memset(bar, '#', (size_t)cells);
     memset(bar + cells, '.', (size_t)(BAR_CELLS - cells));
@@ -79,6 +80,7 @@ void holmes_progress_init(struct holmes_progress *p, FILE *out, const char *labe
                                   .label = label,
                                   .total = total,
                                   .counts = counts,
+                                  .log_interval_ns = LOG_INTERVAL_NS,
                                   .tty = isatty(fileno(out)) == 1,
                                   .started_ns = holmes_now_ns()};
 }
@@ -121,7 +123,7 @@ void holmes_progress_update(struct holmes_progress *p, uint64_t done, const char
     va_start(ap, suffix_fmt);
     vsnprintf(p->suffix, sizeof p->suffix, suffix_fmt, ap);
     va_end(ap);
-    if (p->shown_ns == 0 || now - p->shown_ns >= (p->tty ? TTY_INTERVAL_NS : LOG_INTERVAL_NS))
+    if (p->shown_ns == 0 || now - p->shown_ns >= (p->tty ? TTY_INTERVAL_NS : p->log_interval_ns))
         progress_show(p, now, false);
 }
 

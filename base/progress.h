@@ -18,6 +18,8 @@ struct holmes_progress {
     FILE *out;
     const char *label;
     uint64_t total;
+    uint64_t first;           /* done before this began: the estimate leaves it out */
+    uint64_t log_interval_ns; /* between lines in a file or pipe; 0: each update is shown */
     bool tty, counts;
     bool ever;                     /* something was shown */
     uint64_t started_ns, shown_ns; /* shown_ns 0: show at the next update */
@@ -26,7 +28,8 @@ struct holmes_progress {
     char suffix[128];
 };
 
-/* Nothing is shown before the first update. `out` (stderr as a rule) and `label` must live until
+/* Nothing is shown before the first update. `first` is 0, `log_interval_ns` ten seconds; both may
+ * be set then. `out` (stderr as a rule) and `label` must live until
  * finish. `total` is in any unit in which the work is even; `counts` shows done/total too. */
 void holmes_progress_init(struct holmes_progress *p, FILE *out, const char *label, uint64_t total,
                           bool counts);

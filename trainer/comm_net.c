@@ -203,6 +203,14 @@ static struct holmes_ring_attr ring_attr(enum holmes_ring_kind kind, size_t coun
     };
 }
 
+size_t holmes_comm_net_bytes(int size, size_t count, enum holmes_dtype t)
+{
+    struct holmes_ring_attr attr = ring_attr(HOLMES_RING_ALL_REDUCE, count, t);
+
+    attr.size = size;
+    return size > 1 ? holmes_stream_slot_bytes(&attr) : 0;
+}
+
 static int net_all_reduce(struct holmes_comm *c, const void *in, void *out, size_t count,
                           enum holmes_dtype t, struct holmes_op **op)
 {

@@ -9,6 +9,8 @@
 
 int holmes_config_world(const struct holmes_config *c)
 {
+    if (c->dry_run)
+        return c->stages * c->replicas * c->tensors;
     if (c->world > 0)
         return c->world;
     return c->local > 0 ? c->local : 1;

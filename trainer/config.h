@@ -20,7 +20,7 @@ struct holmes_config_text;
 /* Strings are its own, until holmes_config_fini. */
 struct holmes_config {
     const char *preset, *config_file; /* of the command line */
-    bool print_config;
+    bool print_config, dry_run;
 
     struct holmes_model model; /* vocab 0: not given; holmes_config_check settles it */
 
@@ -65,6 +65,8 @@ struct holmes_config {
     int save_every, keep;
     const char *log;
     bool quiet;
+    double peak_tflops; /* of one rank; 0: not known */
+    int progress_s;     /* between lines of progress where they are not rewritten */
 
     bool given[HOLMES_CONFIG_OPTIONS]; /* by the table's order: not a default */
     struct holmes_config_text *texts;

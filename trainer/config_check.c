@@ -9,6 +9,8 @@
 #include "group.h"
 #include "kernels.h"
 
+#define DRY_RUN_RANKS_MAX (1 << 20)
+
 #define REFUSE(...)                                                                                \
     do {                                                                                           \
         snprintf(why, why_len, __VA_ARGS__);                                                       \
@@ -51,6 +53,16 @@ static int check_ranks(const struct holmes_config *c, char *why, size_t why_len)
                c->stages, c->replicas, c->tensors, places, world == 1 ? "is" : "are", world);
     if (holmes_config_given(c, "comm") && c->comm == HOLMES_COMM_LOOPBACK && world > 1)
         REFUSE("--comm loopback carries one rank, not %d", world);
+    return 0;
+}
+
+/* Without ranks there are as many as the split needs. */
+static int check_dry_run(const struct holmes_config *c, char *why, size_t why_len)
+{
+    long long places = (long long)c->stages * c->replicas * c->tensors;
+
+    if (places > DRY_RUN_RANKS_MAX)
+        REFUSE("--dry-run: %lld ranks are more than %d", places, DRY_RUN_RANKS_MAX);
     return 0;
 }
 
@@ -144,11 +156,13 @@ int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
 
     if (rc != 0 || (c->serve && c->rank < 0)) /* a mere host of the service */
         return rc;
-    rc = holmes_config_settle_vocab(c, why, why_len);
+    if (c->dry_run && !c->data && c->model.vocab == 0)
+        REFUSE("--dry-run without --data needs --vocab, the number of tokens there are");
+    rc = c->dry_run && !c->data ? 0 : holmes_config_settle_vocab(c, why, why_len);
     if (rc == 0)
         rc = holmes_model_check(&c->model, why, why_len);
     if (rc == 0)
-        rc = check_ranks(c, why, why_len);
+        rc = c->dry_run ? check_dry_run(c, why, why_len) : check_ranks(c, why, why_len);
     if (rc == 0)
         rc = check_split(c, why, why_len);
     if (rc == 0)
@@ -157,7 +171,7 @@ int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
         rc = check_labels(c->clusters, "cluster", holmes_config_world(c), why, why_len);
     if (rc == 0 && !holmes_kernels_find(c->kernels))
         REFUSE("--kernels \"%s\": one of %s is right", c->kernels, holmes_kernels_names());
-    if (rc == 0)
+    if (rc == 0 && c->data)
         rc = holmes_config_check_data(c, why, why_len);
     if (rc == 0)
         rc = check_checkpoints(c, why, why_len);

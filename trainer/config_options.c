@@ -23,6 +23,10 @@ const struct holmes_spec holmes_specs[] = {
      SPEC_START, AT(config_file)},
     {"print-config", NULL, "print what all of this amounts to, as such a file, and end", SPEC_START,
      AT(print_config)},
+    {"dry-run", NULL,
+     "print what would run and the memory that every rank would take, and end; needs neither ranks "
+     "nor, if --vocab is given, data",
+     SPEC_START, AT(dry_run)},
 
     {.doc = "Model", .type = SPEC_GROUP},
     {"layers", "N", "transformer blocks", SPEC_INT, AT(model.layers), 1, 1000, "4"},
@@ -165,6 +169,13 @@ const struct holmes_spec holmes_specs[] = {
     {"log", "FILE", "write every step as one line of JSON; see docs/trainer.md", SPEC_TEXT,
      AT(log)},
     {"quiet", NULL, "no progress line", SPEC_FLAG, AT(quiet)},
+    {"progress-every", "SECONDS",
+     "in a file or pipe, a line of progress every so often; 0: one for each step", SPEC_INT,
+     AT(progress_s), 0, 86400, "10"},
+    {"peak-tflops", "X",
+     "TFLOPS that the processor of a rank can do: the progress then tells the share that the model "
+     "uses (MFU)",
+     SPEC_REAL, AT(peak_tflops), 0, 1e6},
     {"launched", "PID:FD", NULL, SPEC_START, AT(launcher_pid)}, /* hidden: of the launcher */
 };
 #define NSPECS    (sizeof holmes_specs / sizeof *holmes_specs)

@@ -78,14 +78,20 @@ static int add_bucket(struct holmes_dp *d, size_t offset, size_t count, bool cou
     return rc;
 }
 
+size_t holmes_dp_bucket_bytes(size_t nparams, size_t asked)
+{
+    size_t bytes = nparams * sizeof(float) / BUCKETS_AIM;
+
+    if (asked > 0)
+        return asked;
+    return bytes < BUCKET_MIN ? BUCKET_MIN : bytes > BUCKET_MAX ? BUCKET_MAX : bytes;
+}
+
 static size_t bucket_elements(const struct holmes_dp *d)
 {
-    size_t bytes = d->attr.bucket_bytes;
+    size_t nparams = holmes_stage_nparams(d->attr.stage);
+    size_t bytes = holmes_dp_bucket_bytes(nparams, d->attr.bucket_bytes);
 
-    if (bytes == 0) {
-        bytes = holmes_stage_nparams(d->attr.stage) * sizeof(float) / BUCKETS_AIM;
-        bytes = bytes < BUCKET_MIN ? BUCKET_MIN : bytes > BUCKET_MAX ? BUCKET_MAX : bytes;
-    }
     return bytes / sizeof(float) > 0 ? bytes / sizeof(float) : 1;
 }
 

@@ -36,6 +36,9 @@ int holmes_dp_create(const struct holmes_dp_attr *attr, struct holmes_dp **out);
 /* Settled before, or its operations still own memory. NULL is fine. */
 void holmes_dp_destroy(struct holmes_dp *d);
 
+/* Bytes that buckets of a stage aim at; `asked` 0: chosen. Some are up to twice as large. */
+size_t holmes_dp_bucket_bytes(size_t nparams, size_t asked);
+
 int holmes_dp_nbuckets(const struct holmes_dp *d);
 const struct holmes_bucket *holmes_dp_bucket(const struct holmes_dp *d, int i);
 

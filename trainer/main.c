@@ -8,6 +8,7 @@
 #include "launch.h"
 #include "launch_env.h"
 #include "log.h"
+#include "memory.h"
 #include "page.h"
 #include "rank.h"
 #include "report.h"
@@ -38,13 +39,27 @@ static int check(struct holmes_config *c, char *why, size_t why_len)
 {
     struct holmes_launch_env env = {fact, NULL};
     struct holmes_launch_place place;
-    int rc = holmes_launch_env_read(&env, &place, why, why_len);
+    int rc;
 
+    if (c->dry_run) /* it starts nothing, whoever started it */
+        return holmes_config_check(c, why, why_len);
+    rc = holmes_launch_env_read(&env, &place, why, why_len);
     if (rc == 0)
         rc = holmes_launch_env_apply(&place, c, why, why_len);
     if (rc == 0)
         rc = holmes_config_check(c, why, why_len);
     return rc == 0 ? holmes_secret_load(c, why, why_len) : rc;
+}
+
+static int dry_run(const struct holmes_config *c)
+{
+    char why[400];
+
+    if (holmes_memory_print(c, stdout, why, sizeof why) != 0) {
+        fprintf(stderr, "holmes-train: %s\n", why);
+        return HOLMES_EXIT_USAGE;
+    }
+    return fflush(stdout) == 0 ? HOLMES_EXIT_OK : HOLMES_EXIT_FAILED;
 }
 
 static int run(struct holmes_config *c, int argc, char **argv)
@@ -58,6 +73,8 @@ static int run(struct holmes_config *c, int argc, char **argv)
         fprintf(stderr, "holmes-train: %s\n", why);
         return HOLMES_EXIT_USAGE;
     }
+    if (c->dry_run)
+        return dry_run(c);
     if (c->serve && c->rank < 0)
         return holmes_serve(c);
     if (c->local > 1 && c->rank < 0)

@@ -44,3 +44,11 @@ size_t holmes_model_params(const struct holmes_model *m)
 
     return embedding + positions + L * (2 * norm + attention + mlp) + norm + head;
 }
+
+double holmes_model_flops_per_token(const struct holmes_model *m)
+{
+    const double C = m->channels, T = m->seq_len;
+    const double layer = 24 * C * C + 4 * T * C; /* qkv, proj, fc, proj; scores and values */
+
+    return 3 * (m->layers * layer + 2 * C * m->vocab);
+}

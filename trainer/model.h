@@ -21,4 +21,10 @@ struct holmes_model {
 int holmes_model_check(const struct holmes_model *m, char *why, size_t why_len);
 size_t holmes_model_params(const struct holmes_model *m); /* elements, tied weights once */
 
+/* Floating-point operations of forward and backward for one token, as the papers count them: a
+ * product of (m, k) and (k, n) is 2mkn, the backward is two of the forward, attention looks at
+ * every position, and what recomputation does again does not count (Narayanan et al., arXiv
+ * 2104.04473, section 5.1). */
+double holmes_model_flops_per_token(const struct holmes_model *m);
+
 #endif

@@ -106,6 +106,17 @@ static char *slots_at(const struct holmes_slots *s, int slot)
     return s->data + (size_t)slot * s->size;
 }
 
+size_t holmes_stream_slot_bytes(const struct holmes_ring_attr *attr)
+{
+    struct holmes_ring r;
+    size_t chunk;
+
+    holmes_ring_init(&r, attr);
+    chunk = r.chunk * attr->elem_bytes;
+    return TX_SLOTS * SMALL_SLOT_BYTES +
+           RX_SLOTS * (chunk > SMALL_SLOT_BYTES ? chunk : SMALL_SLOT_BYTES);
+}
+
 /* Which slots an operation needs follows from ring.h: sums arrive in slots, and everything that is
  * small passes through them. */
 static int op_start(struct holmes_stream *st, struct holmes_op *op)

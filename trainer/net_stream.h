@@ -97,6 +97,9 @@ int holmes_stream_create(struct holmes_net_comm *comm, int rank, struct holmes_c
 /* After its connections are closed. NULL is fine. */
 void holmes_stream_destroy(struct holmes_stream *st);
 
+/* Bytes that a stream takes for slots once it carried such an operation. Pure. */
+size_t holmes_stream_slot_bytes(const struct holmes_ring_attr *attr);
+
 /* Moves what can be moved. An error is final: `why` says what failed with which rank. */
 int holmes_stream_progress(struct holmes_stream *st, bool *moved, char *why, size_t why_len);
 /* "all_reduce: received 3 of 12 messages from rank 1, sent 4 of 12 to rank 0" of the oldest

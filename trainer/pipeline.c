@@ -85,6 +85,22 @@ int holmes_pipeline_create(const struct holmes_pipeline_attr *attr, struct holme
     return 0;
 }
 
+int holmes_pipeline_measure(const struct holmes_model *m, int batch,
+                            const struct holmes_schedule_attr *plan, enum holmes_dtype t,
+                            size_t *bytes)
+{
+    bool ring = plan->chunks > 1, prev = plan->stage > 0 || ring;
+    bool next = plan->stage < plan->stages - 1 || ring;
+    size_t rings = 2 * (size_t)prev + 2 * (size_t)next; /* both ways to each neighbour */
+    size_t tokens = (size_t)batch * (size_t)m->seq_len, message;
+
+    if (__builtin_mul_overflow(tokens, (size_t)m->channels * holmes_dtype_size(t), &message) ||
+        __builtin_mul_overflow(message, rings * HOLMES_SCHEDULE_RING, bytes) ||
+        __builtin_add_overflow(*bytes, 2 * tokens * sizeof(int32_t), bytes))
+        return -ENOMEM;
+    return 0;
+}
+
 void holmes_pipeline_destroy(struct holmes_pipeline *p)
 {
     if (!p)

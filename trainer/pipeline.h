@@ -27,6 +27,12 @@ struct holmes_pipeline_attr {
 int holmes_pipeline_create(const struct holmes_pipeline_attr *attr, struct holmes_pipeline **out);
 void holmes_pipeline_destroy(struct holmes_pipeline *p); /* NULL is fine */
 
+/* Bytes that a pipeline takes besides its stage: those under way between it and its neighbours, and
+ * tokens. Pure; -ENOMEM when no machine could hold them. */
+int holmes_pipeline_measure(const struct holmes_model *m, int batch,
+                            const struct holmes_schedule_attr *plan, enum holmes_dtype t,
+                            size_t *bytes);
+
 /* All microbatches of training step `step`, forward and backward; gradients are added to the
  * stages', each microbatch's loss multiplied by loss_scale. *loss: sum of the microbatches' mean
  * losses, on the last stage; 0 elsewhere. */

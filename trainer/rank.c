@@ -17,6 +17,7 @@
 #include "jsonlog.h"
 #include "launch.h"
 #include "log.h"
+#include "memory.h"
 #include "notes.h"
 #include "progress.h"
 #include "record.h"
@@ -45,6 +46,7 @@ struct rank {
     struct holmes_jsonlog *log;    /* rank 0 only */
     struct holmes_progress progress;
     uint64_t started_ns, step_ns; /* training began, the last step ended */
+    size_t resident;              /* bytes in RAM before the trainer was set up; 0: not known */
     double loss_sum;              /* of the last steps */
     int loss_count;
 };
@@ -312,12 +314,15 @@ static int open_trainer(struct rank *r)
                                        .links = &r->links,
                                        .data = r->data,
                                        .kernels = holmes_kernels_find(c->kernels)};
+    size_t peak;
     int rc;
 
     if (!attr.kernels)
         return rank_fail(r, HOLMES_EXIT_USAGE, false, "--kernels \"%s\": %s are right", c->kernels,
                          holmes_kernels_names());
     holmes_kernels_set_threads(threads(c));
+    if (holmes_memory_resident(&r->resident, &peak) != 0)
+        r->resident = 0;
     rc = holmes_trainer_create(&attr, &r->trainer);
     if (rc != 0)
         return rank_fail(r, HOLMES_EXIT_FAILED, false, "cannot set up the model: %s",
@@ -466,6 +471,20 @@ static int evaluate(struct rank *r, int step, double *loss)
     return r->rank == 0 ? write_held_out(r, step, *loss, sequences) : 0;
 }
 
+/* Work is counted for the whole job, the share of the peak for each of its processors. */
+static void show_progress(struct rank *r, int step, const struct holmes_step_result *s, double rate)
+{
+    const struct holmes_config *c = r->config;
+    double tflops = rate * holmes_model_flops_per_token(&c->model) / 1e12;
+    char mfu[24] = "";
+
+    if (c->peak_tflops > 0)
+        snprintf(mfu, sizeof mfu, ", MFU %.1f %%", tflops / c->peak_tflops / r->world * 100);
+    holmes_progress_update(&r->progress, (uint64_t)step,
+                           "loss %.4f, norm %.3g, lr %.3g, %.0f tokens/s, %.3g TFLOPS%s", s->loss,
+                           s->grad_norm, s->lr, rate, tflops, mfu);
+}
+
 static int after_step(struct rank *r, int step, const struct holmes_step_result *s)
 {
     const struct holmes_config *c = r->config;
@@ -482,8 +501,7 @@ static int after_step(struct rank *r, int step, const struct holmes_step_result 
     if (r->rank != 0)
         return 0;
     if (!c->quiet)
-        holmes_progress_update(&r->progress, (uint64_t)step, "loss %.3f, %.0f tokens/s", s->loss,
-                               rate);
+        show_progress(r, step, s, rate);
     return write_record(r, holmes_record_step(step, s, seconds, rate));
 }
 
@@ -550,10 +568,30 @@ static int train(struct rank *r, double *held_out)
     return code;
 }
 
+/* What the trainer took at most, beside what was predicted. */
+static json_t *own_memory(const struct rank *r)
+{
+    const struct holmes_config *c = r->config;
+    struct holmes_memory predicted;
+    size_t now, peak;
+
+    if (holmes_memory_predict(c, r->group, holmes_group_place(r->group, r->rank),
+                              holmes_kernels_find(c->kernels), &predicted) != 0)
+        return json_null();
+    if (r->resident == 0 || holmes_memory_resident(&now, &peak) != 0)
+        return holmes_record_memory(&predicted, -1);
+    return holmes_record_memory(&predicted, (double)peak - (double)r->resident);
+}
+
 static json_t *own_traffic(struct rank *r)
 {
-    return holmes_record_traffic(r->rank, &r->links, r->hosts[r->rank], r->clusters[r->rank],
-                                 r->net ? holmes_net_cpu_seconds(r->net) : 0);
+    json_t *record =
+        holmes_record_traffic(r->rank, &r->links, r->hosts[r->rank], r->clusters[r->rank],
+                              r->net ? holmes_net_cpu_seconds(r->net) : 0);
+
+    if (record)
+        json_object_set_new(record, "memory", own_memory(r));
+    return record;
 }
 
 /* Closes the network, after which the plugin has written its counters, and adds them to the record:
@@ -749,6 +787,7 @@ int holmes_rank_run(const struct holmes_config *c)
     holmes_host_label(c, r.rank, r.hosts[r.rank], sizeof r.hosts[0]);
     holmes_config_label(c->clusters, r.rank, r.clusters[r.rank], sizeof r.clusters[0]);
     holmes_progress_init(&r.progress, stderr, "train", (uint64_t)c->steps, true);
+    r.progress.log_interval_ns = (uint64_t)c->progress_s * 1000000000u;
     holmes_notes_start();
     code = run_job(&r);
     if (code != 0 && r.net) {

@@ -134,6 +134,17 @@ json_t *holmes_record_checkpoint(int step, const struct holmes_saved *s)
                      s->path, "bytes", (json_int_t)s->bytes, "seconds", s->seconds);
 }
 
+json_t *holmes_record_memory(const struct holmes_memory *m, double measured)
+{
+    return json_pack("{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "predicted_bytes",
+                     (json_int_t)holmes_memory_total(m), "measured_bytes",
+                     measured >= 0 ? json_integer((json_int_t)measured) : json_null(), "parameters",
+                     (json_int_t)m->parameters, "gradients", (json_int_t)m->gradients, "optimizer",
+                     (json_int_t)m->optimizer, "activations", (json_int_t)m->activations,
+                     "pipeline", (json_int_t)m->pipeline, "communication",
+                     (json_int_t)m->communication);
+}
+
 json_t *holmes_record_end(int steps, double seconds, double tokens_per_s, double loss)
 {
     return json_pack("{s:s, s:i, s:f, s:f, s:f}", "record", "end", "steps", steps, "seconds",

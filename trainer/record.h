@@ -11,6 +11,7 @@
 #include "dataloader.h"
 #include "group.h"
 #include "links.h"
+#include "memory.h"
 #include "train.h"
 
 struct holmes_run_facts {
@@ -30,6 +31,8 @@ json_t *holmes_record_traffic(int rank, const struct holmes_links *l, const char
                               const char *cluster, double net_cpu_seconds);
 json_t *holmes_record_resume(const struct holmes_resumed *from);
 json_t *holmes_record_checkpoint(int step, const struct holmes_saved *s);
+/* "memory" of a traffic record. `measured`: bytes; negative: not known. */
+json_t *holmes_record_memory(const struct holmes_memory *predicted, double measured);
 json_t *holmes_record_end(int steps, double seconds, double tokens_per_s, double loss);
 
 #endif

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "file.h"
+#include "model.h"
 
 #define RUNLOG_FILE_MAX ((size_t)1 << 30)
 #define RUNLOG_SANE     1e18 /* no figure of a run is as large */
@@ -63,15 +64,13 @@ static void text(const json_t *o, const char *key, char *out, size_t len)
 /* --- config ------------------------------------------------------------------------------------
  */
 
-/* Narayanan et al., arXiv 2104.04473, section 5.1: a product of (m, k) and (k, n) is 2mkn, and the
- * backward costs two of the forward. Per token. */
 static double flops_per_token(const struct holmes_runlog *l)
 {
-    double C = l->channels, T = l->seq_len;
+    const struct holmes_model m = {
+        .layers = l->layers, .channels = l->channels, .seq_len = l->seq_len, .vocab = l->vocab};
 
-    if (l->layers == 0 || l->channels == 0 || l->seq_len == 0)
-        return 0;
-    return 3 * (l->layers * (24 * C * C + 4 * T * C) + 2 * C * l->vocab);
+    return l->layers > 0 && l->channels > 0 && l->seq_len > 0 ? holmes_model_flops_per_token(&m)
+                                                              : 0;
 }
 
 static int read_ranks(struct reader *r, const json_t *ranks)

@@ -64,7 +64,8 @@ static int check_attr(const struct holmes_stage_attr *a)
     return -EINVAL;
 }
 
-int holmes_stage_create(const struct holmes_stage_attr *attr, struct holmes_stage **out)
+/* Laid out, without memory for any of it. */
+static int stage_plan(const struct holmes_stage_attr *attr, struct holmes_stage **out)
 {
     struct holmes_stage *s;
     int rc = check_attr(attr);
@@ -82,13 +83,41 @@ int holmes_stage_create(const struct holmes_stage_attr *attr, struct holmes_stag
     s->rows = attr->batch * attr->model.seq_len;
     s->nblocks = attr->last_layer - attr->first_layer;
     rc = stage_layout(s);
-    if (rc != 0) {
-        holmes_warn(TRAIN, "stage: no memory for %zu parameters and %d microbatches of %d tokens",
-                    s->nparams, attr->slots, s->rows);
+    if (rc != 0)
         holmes_stage_destroy(s);
+    else
+        *out = s;
+    return rc;
+}
+
+int holmes_stage_create(const struct holmes_stage_attr *attr, struct holmes_stage **out)
+{
+    struct holmes_stage *s = NULL;
+    int rc = stage_plan(attr, &s);
+
+    if (rc == 0)
+        rc = stage_take_memory(s);
+    if (rc == -ENOMEM)
+        holmes_warn(TRAIN, "stage: no memory for %zu parameters and %d microbatches of %d tokens",
+                    s ? s->nparams : 0, attr->slots, attr->batch * attr->model.seq_len);
+    if (rc != 0)
+        holmes_stage_destroy(s);
+    else
+        *out = s;
+    return rc;
+}
+
+int holmes_stage_measure(const struct holmes_stage_attr *attr, struct holmes_stage_memory *out,
+                         size_t *nparams)
+{
+    struct holmes_stage *s;
+    int rc = stage_plan(attr, &s);
+
+    if (rc != 0)
         return rc;
-    }
-    *out = s;
+    *out = holmes_stage_memory(s);
+    *nparams = s->nparams;
+    holmes_stage_destroy(s);
     return 0;
 }
 
@@ -173,7 +202,7 @@ struct holmes_stage_memory holmes_stage_memory(const struct holmes_stage *s)
     const size_t masters = s->nparams * sizeof(float);
 
     return (struct holmes_stage_memory){
-        .parameters = masters + (s->weights == s->params ? 0 : s->nparams * s->real),
+        .parameters = masters + (s->k->dtype == HOLMES_FLOAT32 ? 0 : s->nparams * s->real),
         .gradients = masters,
         .activations = s->arena_bytes};
 }

@@ -63,6 +63,10 @@ struct holmes_stage_memory {
     size_t activations; /* those kept in slots, and the scratch of forward and backward */
 };
 struct holmes_stage_memory holmes_stage_memory(const struct holmes_stage *s);
+/* What a stage of these attributes would take, and how many parameters it would have; takes none of
+ * it. The group's calls may be NULL. -EINVAL as above, -ENOMEM when no machine could hold it. */
+int holmes_stage_measure(const struct holmes_stage_attr *attr, struct holmes_stage_memory *out,
+                         size_t *nparams);
 
 /* Which part of a tensor a rank holds: of every `stacks`th of its rows (q, k and v of a qkv matrix
  * are three stacks) the same `rows`, and of these the same `cols`. */

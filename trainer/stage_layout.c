@@ -301,15 +301,18 @@ static void carve_all(struct holmes_stage *s, struct arena *a)
     }
 }
 
-static int alloc_arena(struct holmes_stage *s)
+static int measure_arena(struct holmes_stage *s)
 {
     struct arena measure = {0};
 
     carve_all(s, &measure);
-    if (measure.overflow)
-        return -ENOMEM;
     s->arena_bytes = measure.used;
-    s->arena = s->k->alloc(measure.used ? measure.used : 1);
+    return measure.overflow ? -ENOMEM : 0;
+}
+
+static int alloc_arena(struct holmes_stage *s)
+{
+    s->arena = s->k->alloc(s->arena_bytes ? s->arena_bytes : 1);
     if (!s->arena)
         return -ENOMEM;
     carve_all(s, &(struct arena){.base = s->arena});
@@ -360,6 +363,12 @@ int stage_layout(struct holmes_stage *s)
     if (rc != 0)
         return rc;
     add_tensors(s);
-    rc = alloc_params(s);
+    return measure_arena(s);
+}
+
+int stage_take_memory(struct holmes_stage *s)
+{
+    int rc = alloc_params(s);
+
     return rc ? rc : alloc_arena(s);
 }

@@ -98,8 +98,10 @@ struct holmes_stage {
     double *loss; /* sum over rows since it was taken */
 };
 
-/* stage_layout.c: fills tensors and offsets, then takes memory. 0 or -ENOMEM. */
+/* stage_layout.c: fills tensors and offsets, and says how large the arena is; then takes memory. 0
+ * or -ENOMEM. */
 int stage_layout(struct holmes_stage *s);
+int stage_take_memory(struct holmes_stage *s);
 
 /* The weights at an offset, to compute with. */
 static inline const void *stage_weights(const struct holmes_stage *s, size_t offset)

@@ -20,37 +20,46 @@ struct holmes_trainer {
     float sums[4]; /* lives as long as an operation that is never waited for */
 };
 
-static struct holmes_schedule_attr plan_of(const struct holmes_trainer *t)
+struct holmes_schedule_attr holmes_trainer_plan(const struct holmes_config *c,
+                                                const struct holmes_group *g, int stage)
 {
-    const struct holmes_config *c = t->attr.config;
-
     return (struct holmes_schedule_attr){.stages = c->stages,
-                                         .stage = t->attr.links->stage,
+                                         .stage = stage,
                                          .microbatches = holmes_config_microbatches(c),
-                                         .chunks = t->nchunks};
+                                         .chunks = g->chunks};
 }
 
-static int create_stage(struct holmes_trainer *t, int chunk)
+struct holmes_stage_attr holmes_trainer_stage_attr(const struct holmes_config *c,
+                                                   const struct holmes_group *g, int stage,
+                                                   int chunk, const struct holmes_kernels *k)
 {
-    const struct holmes_config *c = t->attr.config;
-    struct holmes_schedule_attr plan = plan_of(t);
-    int part = chunk * c->stages + t->attr.links->stage, parts = c->stages * t->nchunks;
-    struct holmes_stage_attr attr = {
+    struct holmes_schedule_attr plan = holmes_trainer_plan(c, g, stage);
+    int part = chunk * c->stages + stage, parts = c->stages * plan.chunks;
+
+    return (struct holmes_stage_attr){
         .model = c->model,
-        .first_layer = t->attr.group->first_layer[part],
-        .last_layer = t->attr.group->first_layer[part + 1],
+        .first_layer = g->first_layer[part],
+        .last_layer = g->first_layer[part + 1],
         .is_first = part == 0,
         .is_last = part == parts - 1,
         .batch = c->microbatch,
         .slots = holmes_schedule_in_flight(&plan, chunk),
         .recompute = c->recompute,
-        .group = t->tp_group,
-        .kernels = t->attr.kernels,
+        .kernels = k,
     };
-    int rc = holmes_stage_create(&attr, &t->stages[chunk]);
+}
 
+static int create_stage(struct holmes_trainer *t, int chunk)
+{
+    const struct holmes_trainer_attr *ta = &t->attr;
+    struct holmes_stage_attr attr =
+        holmes_trainer_stage_attr(ta->config, ta->group, ta->links->stage, chunk, ta->kernels);
+    int rc;
+
+    attr.group = t->tp_group;
+    rc = holmes_stage_create(&attr, &t->stages[chunk]);
     if (rc == 0)
-        holmes_stage_init_params(t->stages[chunk], c->seed);
+        holmes_stage_init_params(t->stages[chunk], ta->config->seed);
     return rc;
 }
 
@@ -91,14 +100,15 @@ int holmes_trainer_create(const struct holmes_trainer_attr *attr, struct holmes_
     for (int i = 0; i < t->nchunks && rc == 0; i++)
         rc = create_dp(t, i);
     if (rc == 0) {
-        struct holmes_pipeline_attr pa = {.model = attr->config->model,
-                                          .batch = attr->config->microbatch,
-                                          .plan = plan_of(t),
-                                          .chunks = t->stages,
-                                          .links = attr->links,
-                                          .data = attr->data,
-                                          .last_backward = last_backward,
-                                          .ctx = t};
+        struct holmes_pipeline_attr pa = {
+            .model = attr->config->model,
+            .batch = attr->config->microbatch,
+            .plan = holmes_trainer_plan(attr->config, attr->group, attr->links->stage),
+            .chunks = t->stages,
+            .links = attr->links,
+            .data = attr->data,
+            .last_backward = last_backward,
+            .ctx = t};
 
         rc = holmes_pipeline_create(&pa, &t->pipeline);
     }

@@ -9,6 +9,7 @@
 #include "group.h"
 #include "kernels.h"
 #include "links.h"
+#include "schedule.h"
 #include "stage.h"
 
 struct holmes_trainer;
@@ -20,6 +21,14 @@ struct holmes_trainer_attr {
     struct holmes_dataloader *data;
     const struct holmes_kernels *kernels;
 };
+
+/* The schedule of pipeline stage `stage`, and what its chunk is made of; the tensor group is left
+ * out. What the trainer makes, for whoever wants to know before. */
+struct holmes_schedule_attr holmes_trainer_plan(const struct holmes_config *c,
+                                                const struct holmes_group *g, int stage);
+struct holmes_stage_attr holmes_trainer_stage_attr(const struct holmes_config *c,
+                                                   const struct holmes_group *g, int stage,
+                                                   int chunk, const struct holmes_kernels *k);
 
 int holmes_trainer_create(const struct holmes_trainer_attr *attr, struct holmes_trainer **out);
 /* Settled before. NULL is fine. */
