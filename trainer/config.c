@@ -30,7 +30,11 @@ double holmes_config_lr(const struct holmes_config *c, int t)
     if (c->steps <= c->warmup + 1)
         return c->lr;
     left = (double)(c->steps - t) / (c->steps - c->warmup - 1);
-    return c->final_lr + (c->lr - c->final_lr) * 0.5 * (1 - cos(M_PI * left));
+    if (c->lr_decay == HOLMES_DECAY_CONSTANT)
+        return c->lr;
+    if (c->lr_decay == HOLMES_DECAY_COSINE)
+        left = 0.5 * (1 - cos(M_PI * left));
+    return c->final_lr + (c->lr - c->final_lr) * left;
 }
 
 void holmes_config_label(const char *list, int rank, char *out, size_t out_len)

@@ -11,6 +11,8 @@
 
 enum holmes_placement { HOLMES_PLACEMENT_PLANNED, HOLMES_PLACEMENT_NAIVE, HOLMES_PLACEMENT_ORDER };
 enum holmes_overlap { HOLMES_OVERLAP_ON, HOLMES_OVERLAP_OFF };
+enum holmes_lr_decay { HOLMES_DECAY_COSINE, HOLMES_DECAY_LINEAR, HOLMES_DECAY_CONSTANT };
+enum holmes_on_nan { HOLMES_NAN_STOP, HOLMES_NAN_SKIP };
 enum holmes_comm_kind { HOLMES_COMM_NET, HOLMES_COMM_LOOPBACK };
 
 #define HOLMES_CONFIG_OPTIONS 128 /* room for that many in the table */
@@ -31,7 +33,11 @@ struct holmes_config {
     int microbatch;    /* sequences that move through the pipeline together */
     int steps, warmup;
     double lr, final_lr;
-    double clip; /* of the global gradient norm; 0: none */
+    enum holmes_lr_decay lr_decay;
+    double beta1, beta2, adam_eps;
+    enum holmes_on_nan on_nan;
+    int max_skipped; /* steps in a row */
+    double clip;     /* of the global gradient norm; 0: none */
     double weight_decay;
     uint64_t seed;
     int eval_every;     /* steps; 0: only at the end */
@@ -93,7 +99,7 @@ int holmes_config_data(const struct holmes_config *c, struct holmes_data_attr *o
                        size_t why_len);
 int holmes_config_world(const struct holmes_config *c);
 int holmes_config_microbatches(const struct holmes_config *c); /* per replica and step */
-/* Learning rate of step `t`, counted from 1: linear warm-up, then half a cosine to final_lr. */
+/* Learning rate of step `t`, counted from 1: linear warm-up, then lr_decay to final_lr. */
 double holmes_config_lr(const struct holmes_config *c, int t);
 /* Entry `rank` of a list with one element for all or one for each rank, into `out`. */
 void holmes_config_label(const char *list, int rank, char *out, size_t out_len);

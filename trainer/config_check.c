@@ -66,6 +66,18 @@ static int check_dry_run(const struct holmes_config *c, char *why, size_t why_le
     return 0;
 }
 
+static int check_recipe(const struct holmes_config *c, char *why, size_t why_len)
+{
+    bool constant = c->lr_decay == HOLMES_DECAY_CONSTANT;
+
+    if (constant && holmes_config_given(c, "final-lr") && c->final_lr != c->lr)
+        REFUSE("--final-lr %g is never reached with --lr-decay constant: leave it out",
+               c->final_lr);
+    if (!constant && c->final_lr > c->lr)
+        REFUSE("--final-lr %g is above --lr %g: it is what the rate falls to", c->final_lr, c->lr);
+    return 0;
+}
+
 static int check_labels(const char *list, const char *option, int world, char *why, size_t why_len)
 {
     int n = 1;
@@ -165,6 +177,8 @@ int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
         rc = c->dry_run ? check_dry_run(c, why, why_len) : check_ranks(c, why, why_len);
     if (rc == 0)
         rc = check_split(c, why, why_len);
+    if (rc == 0)
+        rc = check_recipe(c, why, why_len);
     if (rc == 0)
         rc = check_labels(c->host_labels, "host-label", holmes_config_world(c), why, why_len);
     if (rc == 0)

@@ -66,12 +66,23 @@ const struct holmes_spec holmes_specs[] = {
      AT(microbatch), 1, BATCH_MAX, "2"},
     {"steps", "N", "optimizer steps", SPEC_INT, AT(steps), 1, 1e9, "100"},
     {"lr", "X", "learning rate after the warm-up", SPEC_REAL, AT(lr), 1e-12, 10, "0.001"},
+    {"lr-decay", "cosine|linear|constant", "how it goes from --lr to --final-lr after the warm-up",
+     SPEC_CHOICE, AT(lr_decay), .def = "cosine"},
     {"final-lr", "X", "learning rate of the last step (a tenth of --lr)", SPEC_REAL, AT(final_lr),
      0, 10},
     {"warmup", "N", "steps of linear warm-up", SPEC_INT, AT(warmup), 0, 1e9, "0"},
     {"clip", "X", "largest global gradient norm; 0: no limit", SPEC_REAL, AT(clip), 0, 1e9, "1"},
     {"weight-decay", "X", "AdamW's decay of matrices; biases and norms have none", SPEC_REAL,
      AT(weight_decay), 0, 10, "0.01"},
+    {"beta1", "X", "AdamW's memory of gradients", SPEC_REAL, AT(beta1), 0, 0.999999, "0.9"},
+    {"beta2", "X", "AdamW's memory of their squares", SPEC_REAL, AT(beta2), 0, 0.999999, "0.95"},
+    {"adam-eps", "X", "AdamW's epsilon", SPEC_REAL, AT(adam_eps), 1e-30, 1, "1e-08"},
+    {"on-nan", "stop|skip",
+     "when loss or gradients are no finite numbers: end, or leave the weights as they are in that "
+     "step",
+     SPEC_CHOICE, AT(on_nan), .def = "stop"},
+    {"max-skipped", "N", "steps in a row that --on-nan skip leaves out before it ends", SPEC_INT,
+     AT(max_skipped), 1, 1000000, "10"},
     {"seed", "N", "of weights and data; every split of the ranks sees the same", SPEC_U64, AT(seed),
      .def = "1"},
     {"kernels", "ref|cpu", "plain C, or OpenBLAS and vectorised loops", SPEC_TEXT, AT(kernels),
@@ -99,11 +110,13 @@ const struct holmes_spec holmes_specs[] = {
      "this place",
      SPEC_ORDER, AT(rank_order)},
     {"stage-layers", "LIST",
-     "layers of each stage (as even as it goes); with virtual stages of each of their V*P parts, in "
+     "layers of each stage (as even as it goes); with virtual stages of each of their V*P parts, "
+     "in "
      "the model's order",
      SPEC_LIST, AT(stage_layers)},
     {"virtual-stages", "V",
-     "parts of the model that a rank of the pipeline has: the bubble is V times smaller, V times as "
+     "parts of the model that a rank of the pipeline has: the bubble is V times smaller, V times "
+     "as "
      "many activations are sent; see docs/overlap.md",
      SPEC_INT, AT(virtual_stages), 1, 16, "1"},
     {"overlap", "on|off",

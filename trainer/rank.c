@@ -3,6 +3,7 @@
 #include "rank.h"
 
 #include <errno.h>
+#include <math.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -49,6 +50,7 @@ struct rank {
     size_t resident;              /* bytes in RAM before the trainer was set up; 0: not known */
     double loss_sum;              /* of the last steps */
     int loss_count;
+    int skipped; /* steps */
 };
 
 static int poll_job(void *ctx)
@@ -454,6 +456,17 @@ static int write_held_out(struct rank *r, int step, double loss, int sequences)
     return write_record(r, holmes_record_held_out(step, loss, unigram, sequences));
 }
 
+/* Said by the rank that holds the first tensor at fault, and heard by the others. */
+static int not_finite(struct rank *r, int step)
+{
+    const char *unfit = holmes_trainer_unfit(r->trainer);
+
+    if (!unfit)
+        return rank_fail(r, HOLMES_EXIT_FAILED, true, "step %d: loss or gradients are not finite",
+                         step);
+    return rank_fail(r, HOLMES_EXIT_FAILED, false, "step %d: %s", step, unfit);
+}
+
 static int evaluate(struct rank *r, int step, double *loss)
 {
     int sequences, rc;
@@ -464,6 +477,9 @@ static int evaluate(struct rank *r, int step, double *loss)
     rc = holmes_trainer_evaluate(r->trainer, loss, &sequences);
     if (rc != 0)
         return step_failed(r, "evaluation after step", step, rc);
+    if (!isfinite(*loss))
+        return rank_fail(r, HOLMES_EXIT_FAILED, r->rank != 0,
+                         "evaluation after step %d: the held-out loss is %g", step, *loss);
     if (sequences == 0) {
         *loss = -1;
         return 0;
@@ -493,13 +509,20 @@ static int after_step(struct rank *r, int step, const struct holmes_step_result 
     double rate = (double)c->batch * c->model.seq_len / seconds;
 
     r->step_ns = now;
-    if (step > c->steps - 10) {
+    if (s->skipped)
+        r->skipped++;
+    if (step > c->steps - 10 && !s->skipped) {
         r->loss_sum += s->loss;
         r->loss_count++;
     }
     holmes_notes_show(hide_progress, &r->progress);
     if (r->rank != 0)
         return 0;
+    if (s->skipped) {
+        holmes_progress_hide(&r->progress);
+        fprintf(stderr, "holmes-train: step %d is skipped: loss %g, gradient norm %g\n", step,
+                s->loss, s->grad_norm);
+    }
     if (!c->quiet)
         show_progress(r, step, s, rate);
     return write_record(r, holmes_record_step(step, s, seconds, rate));
@@ -544,6 +567,8 @@ static int train(struct rank *r, double *held_out)
         struct holmes_step_result s;
         int rc = holmes_trainer_step(r->trainer, step, &s);
 
+        if (rc == -EDOM)
+            return not_finite(r, step);
         if (rc != 0)
             return step_failed(r, "step", step, rc);
         code = after_step(r, step, &s);
@@ -687,6 +712,8 @@ static int print_results(const struct rank *r, double seconds, double held_out, 
                r->loss_count);
     else
         printf("nothing left to train: %s is at --steps %d\n", r->resumed.path, c->steps);
+    if (r->skipped > 0)
+        printf("%d of them skipped: loss or gradients were not finite\n", r->skipped);
     if (held_out >= 0 && holmes_dataloader_unigram_nats(r->data, &unigram) == 0)
         printf("held-out loss %.3f nats per %s; single %ss alone (unigram entropy) %.3f\n",
                held_out, unit, unit, unigram);

@@ -1,6 +1,8 @@
 /* Packs the records of the log. */
 #include "record.h"
 
+#include <math.h>
+
 static json_t *model_object(const struct holmes_model *m)
 {
     return json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:I}", "layers", m->layers, "channels",
@@ -67,12 +69,22 @@ json_t *holmes_record_config(const struct holmes_run_facts *f)
                      c->kernels, "threads", f->threads);
 }
 
+/* JSON has no infinities. */
+static json_t *real_or_null(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
 json_t *holmes_record_step(int step, const struct holmes_step_result *s, double seconds,
                            double tokens_per_s)
 {
-    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "record", "step", "step", step, "loss",
-                     s->loss, "grad_norm", s->grad_norm, "lr", s->lr, "step_seconds", seconds,
-                     "tokens_per_s", tokens_per_s);
+    json_t *r = json_pack("{s:s, s:i, s:o, s:o, s:f, s:f, s:f}", "record", "step", "step", step,
+                          "loss", real_or_null(s->loss), "grad_norm", real_or_null(s->grad_norm),
+                          "lr", s->lr, "step_seconds", seconds, "tokens_per_s", tokens_per_s);
+
+    if (r && s->skipped)
+        json_object_set_new(r, "skipped", json_true());
+    return r;
 }
 
 json_t *holmes_record_held_out(int step, double loss, double unigram_nats, int sequences)

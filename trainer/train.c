@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "finite.h"
 #include "pipeline.h"
 #include "tp.h"
 #include "trace.h"
@@ -17,6 +19,9 @@ struct holmes_trainer {
     struct holmes_stage *stages[HOLMES_SCHEDULE_CHUNKS_MAX];
     struct holmes_dp *dps[HOLMES_SCHEDULE_CHUNKS_MAX];
     struct holmes_pipeline *pipeline;
+    int skipped; /* steps in a row whose update was left out */
+    char unfit[400];
+    bool unfit_here;
     float sums[4]; /* lives as long as an operation that is never waited for */
 };
 
@@ -66,12 +71,14 @@ static int create_stage(struct holmes_trainer *t, int chunk)
 static int create_dp(struct holmes_trainer *t, int chunk)
 {
     const struct holmes_config *c = t->attr.config;
-    struct holmes_dp_attr attr = {
-        .stage = t->stages[chunk],
-        .links = t->attr.links,
-        .hp = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = (float)c->weight_decay},
-        .bucket_bytes = (size_t)(c->bucket_mb * 1048576),
-        .overlap = c->overlap == HOLMES_OVERLAP_ON};
+    struct holmes_dp_attr attr = {.stage = t->stages[chunk],
+                                  .links = t->attr.links,
+                                  .hp = {.beta1 = (float)c->beta1,
+                                         .beta2 = (float)c->beta2,
+                                         .eps = (float)c->adam_eps,
+                                         .weight_decay = (float)c->weight_decay},
+                                  .bucket_bytes = (size_t)(c->bucket_mb * 1048576),
+                                  .overlap = c->overlap == HOLMES_OVERLAP_ON};
 
     for (int i = 0; i < chunk; i++)
         attr.number += holmes_dp_nbuckets(t->dps[i]);
@@ -158,8 +165,8 @@ static int sum_over_world(struct holmes_trainer *t, double *a, double *b)
 
     v[0] = (float)*a;
     v[2] = (float)*b;
-    v[1] = (float)(*a - v[0]);
-    v[3] = (float)(*b - v[2]);
+    v[1] = isfinite(v[0]) ? (float)(*a - v[0]) : 0;
+    v[3] = isfinite(v[2]) ? (float)(*b - v[2]) : 0;
     holmes_trace_name_next("sums");
     rc = c->ops->all_reduce(c, v, v, 4, HOLMES_FLOAT32, &op);
     if (rc == 0)
@@ -192,6 +199,70 @@ static int reduce(struct holmes_trainer *t, double *squares)
     return rc;
 }
 
+/* The first of this rank's parts with such a tensor. */
+static int find_unfit(struct holmes_trainer *t, struct holmes_unfit *out)
+{
+    struct holmes_unfit found;
+    int rc = 0;
+
+    *out = (struct holmes_unfit){.kind = HOLMES_ALL_FINITE};
+    for (int i = 0; i < t->nchunks && rc == 0; i++) {
+        int part = i * t->attr.config->stages + t->attr.links->stage;
+
+        rc = holmes_unfit_find(t->stages[i], part, &found);
+        if (rc == 0 && found.kind > out->kind)
+            *out = found;
+    }
+    return rc;
+}
+
+static void describe_unfit(struct holmes_trainer *t, const struct holmes_unfit *u, const char *what)
+{
+    int n = snprintf(t->unfit, sizeof t->unfit, "%s: ", what);
+    char *text = t->unfit + n;
+    size_t len = sizeof t->unfit - (size_t)n;
+
+    if (u->kind == HOLMES_ALL_FINITE)
+        snprintf(text, len,
+                 "all weights and gradients are finite; the gradients' squares add up to more than "
+                 "a float holds");
+    else
+        snprintf(text, len,
+                 "stage %d, %s: a %s is %s, the first in the order of the layers (and in %d other "
+                 "tensors of this stage)",
+                 u->part, u->name, u->kind == HOLMES_UNFIT_WEIGHT ? "weight" : "gradient",
+                 u->nan ? "not a number" : "infinite", u->others);
+}
+
+/* Loss or norm is not finite. 0: the step is left out. -EDOM: training ends. */
+static int not_finite(struct holmes_trainer *t, const struct holmes_step_result *step)
+{
+    const struct holmes_config *c = t->attr.config;
+    enum holmes_unfit_kind kind;
+    struct holmes_unfit mine;
+    char what[200];
+    int rc = find_unfit(t, &mine);
+
+    if (rc == 0)
+        rc = holmes_unfit_is_mine(t->attr.links, &mine, &t->unfit_here, &kind);
+    if (rc != 0)
+        return rc;
+    snprintf(what, sizeof what, "the loss is %g and the gradient norm %g", step->loss,
+             step->grad_norm);
+    if (c->on_nan == HOLMES_NAN_SKIP && kind != HOLMES_UNFIT_WEIGHT &&
+        t->skipped < c->max_skipped) {
+        t->skipped++;
+        return 0;
+    }
+    if (c->on_nan == HOLMES_NAN_SKIP && kind != HOLMES_UNFIT_WEIGHT)
+        snprintf(what, sizeof what,
+                 "the loss is %g and the gradient norm %g, as in the %d steps "
+                 "before, which were skipped",
+                 step->loss, step->grad_norm, t->skipped);
+    describe_unfit(t, &mine, what);
+    return -EDOM;
+}
+
 static int run_step(struct holmes_trainer *t, int step, double lr, struct holmes_step_result *out)
 {
     const struct holmes_config *c = t->attr.config;
@@ -215,6 +286,10 @@ static int run_step(struct holmes_trainer *t, int step, double lr, struct holmes
     out->loss = loss * share;
     out->grad_norm = norm;
     out->lr = lr;
+    out->skipped = !isfinite(out->loss) || !isfinite(norm);
+    if (out->skipped)
+        return not_finite(t, out);
+    t->skipped = 0;
     for (int i = 0; i < t->nchunks && rc == 0; i++)
         rc = holmes_dp_update(t->dps[i], (float)lr, (float)scale, step);
     return rc;
@@ -236,6 +311,11 @@ int holmes_trainer_step_at(struct holmes_trainer *t, int step, double lr,
 int holmes_trainer_step(struct holmes_trainer *t, int step, struct holmes_step_result *out)
 {
     return holmes_trainer_step_at(t, step, holmes_config_lr(t->attr.config, step), out);
+}
+
+const char *holmes_trainer_unfit(const struct holmes_trainer *t)
+{
+    return t->unfit_here ? t->unfit : NULL;
 }
 
 int holmes_trainer_settle(struct holmes_trainer *t)

@@ -39,14 +39,22 @@ struct holmes_step_result {
     double loss;      /* mean over the global batch, nats per token, before the update */
     double grad_norm; /* global, before clipping */
     double lr;
+    bool skipped; /* loss or norm is not finite, and the weights are as they were */
 };
 
 /* Step `t` counts from 1; training may begin at a later one. Collective over the job. With overlap
- * the new weights may still be on their way to other ranks when it returns. */
+ * the new weights may still be on their way to other ranks when it returns.
+ *
+ * -EDOM: loss or gradient norm is not finite and --on-nan says that this ends training, on every
+ * rank alike; the weights are as they were. */
 int holmes_trainer_step(struct holmes_trainer *t, int step, struct holmes_step_result *out);
 /* The same with another learning rate than the step's. */
 int holmes_trainer_step_at(struct holmes_trainer *t, int step, double lr,
                            struct holmes_step_result *out);
+
+/* After -EDOM, a sentence about the first tensor of the job at fault; NULL on the ranks that do not
+ * hold it. */
+const char *holmes_trainer_unfit(const struct holmes_trainer *t);
 
 /* All weights are everywhere and nothing is under way: before weights or moments are read or
  * written, and before the end. Evaluation does it by itself. Collective. */

@@ -232,6 +232,22 @@ Test(config, learning_rate_warms_up_and_falls_to_its_last_value)
     cr_expect_float_eq(holmes_config_lr(&c, 1), 1e-3, 1e-15);
 }
 
+Test(config, learning_rate_may_fall_on_a_line_or_stay)
+{
+    struct holmes_config c = {
+        .lr = 1e-3, .final_lr = 1e-4, .warmup = 10, .steps = 110, .lr_decay = HOLMES_DECAY_LINEAR};
+
+    cr_expect_float_eq(holmes_config_lr(&c, 5), 5e-4, 1e-12);
+    cr_expect_float_eq(holmes_config_lr(&c, 11), 1e-3, 1e-12);
+    cr_expect_float_eq(holmes_config_lr(&c, 110), 1e-4, 1e-12);
+    for (int t = 12; t <= 110; t++)
+        cr_expect_float_eq(holmes_config_lr(&c, t - 1) - holmes_config_lr(&c, t), 9e-4 / 99, 1e-12);
+    c.lr_decay = HOLMES_DECAY_CONSTANT;
+    cr_expect_float_eq(holmes_config_lr(&c, 5), 5e-4, 1e-12, "the warm-up is the same");
+    for (int t = 10; t <= 110; t++)
+        cr_expect_eq(holmes_config_lr(&c, t), 1e-3);
+}
+
 Test(config, endpoints_are_split_at_the_last_colon)
 {
     static const struct {
