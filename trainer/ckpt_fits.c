@@ -36,7 +36,7 @@ const char *const holmes_ckpt_free[] = {
     "world",          "rendezvous", "host-label", "cluster",    "join-timeout", "op-timeout",
     "plugin",         "net-device", "comm",       "log",        "quiet",        "eval-every",
     "eval-sequences", "save",       "save-every", "keep",       "resume",       "virtual-stages",
-    "overlap",        "bucket-mb",  NULL};
+    "overlap",        "bucket-mb",  "init",       NULL};
 
 static bool is_in(const char *const *list, const char *name)
 {

@@ -68,6 +68,7 @@ struct holmes_config {
     const char *plugin, *device;
     const char *kernels;
     const char *save, *resume; /* folders, or NULL; resume may be "latest" */
+    const char *init;          /* weights to begin with, or NULL */
     int save_every, keep;
     const char *log;
     bool quiet;

@@ -165,8 +165,7 @@ const struct holmes_spec holmes_specs[] = {
 
     {.doc = "Checkpoints (docs/checkpoint.md)", .type = SPEC_GROUP},
     {"save", "DIR",
-     "write checkpoints into DIR, which all hosts must see: step-00000100 after step 100; always "
-     "one "
+     "write checkpoints into DIR, which all hosts must see: step-00000100 after step 100; always one "
      "after the last step",
      SPEC_TEXT, AT(save)},
     {"save-every", "N", "and one every N steps; 0: only after the last step", SPEC_INT,
@@ -177,6 +176,10 @@ const struct holmes_spec holmes_specs[] = {
      "go on from a checkpoint: DIR is one, or the newest in DIR is taken; latest: the newest in "
      "--save DIR, and a new run while there is none. The split may be another one",
      SPEC_TEXT, AT(resume)},
+    {"init", "DIR|FILE",
+     "begin with the weights of a GPT-2 as Hugging Face has it, model.safetensors, or as "
+     "`holmes-train export` writes it",
+     SPEC_TEXT, AT(init)},
 
     {.doc = "Output", .type = SPEC_GROUP},
     {"log", "FILE", "write every step as one line of JSON; see docs/trainer.md", SPEC_TEXT,
@@ -218,6 +221,10 @@ static const char program_doc[] =
     "  HOLMES_JOB_SECRET=... holmes-train --data FILE --rank 1 --world 2 \\\n"
     "      --pipeline 2 --rendezvous 10.0.0.1:29500\n"
     "      one rank, started by hand; rank 0 gets --serve as well\n"
+    "  holmes-train --data FILE --save DIR --save-every 1000 --resume latest\n"
+    "      saves, and goes on from what it has saved when it is started again\n"
+    "  holmes-train export DIR -o MODEL\n"
+    "      the trained model for others (holmes-train export --help)\n"
     "  holmes-train compare NAIVE.jsonl PLANNED.jsonl\n"
     "      what the placement of ranks changed (holmes-train compare --help)\n"
     "  holmes-train report RUN.jsonl -o run.html\n"

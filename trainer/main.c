@@ -5,6 +5,7 @@
 
 #include "config.h"
 #include "env.h"
+#include "gpt2.h"
 #include "launch.h"
 #include "launch_env.h"
 #include "log.h"
@@ -89,6 +90,8 @@ int main(int argc, char **argv)
 
     if (check_environment() != 0)
         return HOLMES_EXIT_USAGE;
+    if (argc > 1 && strcmp(argv[1], "export") == 0)
+        return holmes_export_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "compare") == 0)
         return holmes_report_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "report") == 0)

@@ -15,6 +15,7 @@
 #include "clock.h"
 #include "comm_net.h"
 #include "env.h"
+#include "gpt2.h"
 #include "jsonlog.h"
 #include "launch.h"
 #include "log.h"
@@ -361,6 +362,16 @@ static void tell_resumed(const struct rank *r)
         json_string_value(json_array_get(values, 1)), json_string_value(json_array_get(values, 0)));
 }
 
+static int init_weights(struct rank *r)
+{
+    char why[1500] = "";
+    const int rc = holmes_gpt2_import(r->config->init, r->config, r->trainer, why, sizeof why);
+
+    if (rc == 0)
+        return 0;
+    return rank_fail(r, rc == -ENOMEM ? HOLMES_EXIT_FAILED : HOLMES_EXIT_USAGE, false, "%s", why);
+}
+
 static int resume(struct rank *r)
 {
     struct holmes_ckpt_failure f;
@@ -369,6 +380,8 @@ static int resume(struct rank *r)
         return ckpt_fail(r, &f);
     if (r->resumed.path[0])
         tell_resumed(r);
+    else if (r->config->init)
+        return init_weights(r);
     return 0;
 }
 

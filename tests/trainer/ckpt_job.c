@@ -176,6 +176,8 @@ static int run_trainer(struct thread *th, struct holmes_links *links,
 
     if (rc == 0 && job->resume)
         rc = load(th, t);
+    if (rc == 0 && job->init)
+        rc = holmes_gpt2_import(job->init, &s->config, t, job->why[th->rank], sizeof job->why[0]);
     if (rc == 0 && job->save && job->save_at < job->first)
         rc = save(th, t, links, job->save_at);
     for (int step = job->first; step <= job->last && rc == 0; step++) {
@@ -265,7 +267,7 @@ static void read_part(struct holmes_ckpt *c, const struct holmes_manifest_tensor
     cr_assert_eq(holmes_ckpt_read(c, 0, t->count, out, why, sizeof why), 0, "%s", why);
 }
 
-void ckpt_job_same_state(const char *a, const char *b)
+static void compare_parts(const char *a, const char *b, int first, int last)
 {
     struct holmes_ckpt *ca, *cb;
     const struct holmes_manifest *m;
@@ -279,7 +281,7 @@ void ckpt_job_same_state(const char *a, const char *b)
         const struct holmes_manifest_tensor *t = &m->tensors[i];
         float *x = malloc(t->count * sizeof *x), *y = malloc(t->count * sizeof *y);
 
-        for (int part = 0; part < HOLMES_PARTS; part++) {
+        for (int part = first; part <= last; part++) {
             read_part(ca, t, (enum holmes_part)part, x);
             read_part(cb, t, (enum holmes_part)part, y);
             cr_expect_eq(memcmp(x, y, t->count * sizeof *x), 0, "%s of %s differ in %s and %s",
@@ -290,4 +292,14 @@ void ckpt_job_same_state(const char *a, const char *b)
     }
     holmes_ckpt_close(ca);
     holmes_ckpt_close(cb);
+}
+
+void ckpt_job_same_part(const char *a, const char *b, enum holmes_part part)
+{
+    compare_parts(a, b, (int)part, (int)part);
+}
+
+void ckpt_job_same_state(const char *a, const char *b)
+{
+    compare_parts(a, b, 0, HOLMES_PARTS - 1);
 }

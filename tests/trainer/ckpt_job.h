@@ -4,6 +4,7 @@
 #define HOLMES_TEST_CKPT_JOB_H
 
 #include "trainer/ckpt_state.h"
+#include "trainer/gpt2.h"
 
 #define CKPT_JOB_STEPS 16
 #define CKPT_JOB_RANKS 8
@@ -21,6 +22,7 @@ struct ckpt_job {
     const char *save;   /* folder, or NULL */
     int save_at, keep;  /* after this step */
     const char *resume; /* a checkpoint, or NULL */
+    const char *init;   /* a GPT-2 to begin with, or NULL */
     int fail_rank;      /* at this barrier of saving, this rank dies */
     const char *fail_at;
 
@@ -42,6 +44,8 @@ int ckpt_job_no_barrier(void *ctx, const char *name);
 /* Writes a text to train on. */
 void ckpt_job_text(const char *path);
 
+/* Every element of one part of two checkpoints is the same, bit for bit. */
+void ckpt_job_same_part(const char *a, const char *b, enum holmes_part part);
 /* Every element of every part of two checkpoints is the same, bit for bit. */
 void ckpt_job_same_state(const char *a, const char *b);
 

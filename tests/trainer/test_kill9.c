@@ -25,6 +25,7 @@
 #define STEPS_PER_KILL 30
 #define MOMENT_MS      1500 /* a kill comes so long after the first step at most */
 #define EARLY_MS       400  /* or, one in four, after the start */
+#define SAVE_MS        12   /* and so long after the beginning of a save, every second time */
 
 static char dir[64], text[128];
 
@@ -178,6 +179,19 @@ static bool in_a_save(void)
 /* --- killing -----------------------------------------------------------------------------------
  */
 
+/* Every second time, a save is waited for, and a moment more: else few would be hit. */
+static void wait_for_save(struct plan *p)
+{
+    const bool wanted = draw(p, 2) == 0;
+    const int more_ms = (int)draw(p, SAVE_MS);
+    const uint64_t deadline = holmes_deadline_ms(EARLY_MS);
+
+    while (wanted && !in_a_save() && !holmes_deadline_passed(deadline))
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    if (wanted)
+        nanosleep(&(struct timespec){.tv_nsec = more_ms * 1000000L}, NULL);
+}
+
 static void kill_it(struct plan *p, struct process *run)
 {
     pid_t ranks[8];
@@ -225,8 +239,10 @@ static bool run_and_kill(struct plan *p, int number, struct loss *expected)
     snprintf(log, sizeof log, "%s/killed-%d.jsonl", dir, number);
     start(&run, p, "killed", log);
     killed = wait_for_moment(p, &run, log);
-    if (killed)
+    if (killed) {
+        wait_for_save(p);
         kill_it(p, &run);
+    }
     cr_assert(process_wait(&run, PATIENCE_MS));
     cr_expect(!process_left(&run, PATIENCE_MS));
     if (!killed)
