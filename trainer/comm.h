@@ -65,4 +65,8 @@ struct holmes_comm {
 /* A group of one: copies. */
 int holmes_comm_loopback_create(const char *kind, struct holmes_comm **out);
 
+/* In place of another one: the same place in the same group, but nothing is moved, and every
+ * operation is over at once. */
+int holmes_comm_nothing_create(const struct holmes_comm *like, struct holmes_comm **out);
+
 #endif

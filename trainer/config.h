@@ -70,7 +70,8 @@ struct holmes_config {
     const char *save, *resume; /* folders, or NULL; resume may be "latest" */
     const char *init;          /* weights to begin with, or NULL */
     int save_every, keep;
-    const char *log;
+    const char *log, *trace;
+    int measure_overlap; /* rounds; 0: none */
     bool quiet;
     double peak_tflops; /* of one rank; 0: not known */
     int progress_s;     /* between lines of progress where they are not rewritten */

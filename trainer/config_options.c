@@ -184,6 +184,14 @@ const struct holmes_spec holmes_specs[] = {
     {.doc = "Output", .type = SPEC_GROUP},
     {"log", "FILE", "write every step as one line of JSON; see docs/trainer.md", SPEC_TEXT,
      AT(log)},
+    {"trace", "FILE",
+     "write what every rank computed, sent and waited for, and when: JSON for chrome://tracing and "
+     "ui.perfetto.dev",
+     SPEC_TEXT, AT(trace)},
+    {"measure-overlap", "N",
+     "before training, N rounds of steps with --overlap on, off and without communication: prints "
+     "their times and the share of communication that was hidden; training is not changed by it",
+     SPEC_INT, AT(measure_overlap), 0, 1000, "0"},
     {"quiet", NULL, "no progress line", SPEC_FLAG, AT(quiet)},
     {"progress-every", "SECONDS",
      "in a file or pipe, a line of progress every so often; 0: one for each step", SPEC_INT,

@@ -213,6 +213,35 @@ int holmes_links_wait(struct holmes_links *l, struct holmes_link *on, struct hol
     return rc;
 }
 
+int holmes_links_mute(struct holmes_links *l)
+{
+    for (int i = 0; i < l->count; i++) {
+        struct holmes_link *k = &l->all[i];
+        struct holmes_comm *nothing = NULL;
+
+        if (holmes_comm_nothing_create(k->comm, &nothing) != 0) {
+            holmes_links_unmute(l);
+            return -ENOMEM;
+        }
+        k->muted = k->comm;
+        k->comm = nothing;
+    }
+    return 0;
+}
+
+void holmes_links_unmute(struct holmes_links *l)
+{
+    for (int i = 0; i < l->count; i++) {
+        struct holmes_link *k = &l->all[i];
+
+        if (!k->muted)
+            continue;
+        k->comm->ops->destroy(k->comm);
+        k->comm = k->muted;
+        k->muted = NULL;
+    }
+}
+
 /* Both ends of an evaluation add to the same counters: begin subtracts, end adds. */
 static void count_eval(struct holmes_links *l, bool begin)
 {

@@ -15,8 +15,9 @@ typedef int (*holmes_comm_factory)(void *ctx, const char *name, const char *kind
 struct holmes_link {
     char name[32]; /* "dp.0" */
     struct holmes_comm *comm;
-    int *ranks;          /* [comm->size] world ranks */
-    uint64_t wait_ns;    /* time that the trainer stood waiting for it */
+    struct holmes_comm *muted; /* the real one while `comm` moves nothing, else NULL */
+    int *ranks;                /* [comm->size] world ranks */
+    uint64_t wait_ns;          /* time that the trainer stood waiting for it */
     uint64_t *eval_sent; /* [comm->size] bytes of evaluations, which no training step explains */
     uint64_t *eval_received;
 };
@@ -45,6 +46,11 @@ void holmes_links_close(struct holmes_links *l);
 /* Waits for `*op` and sets it to NULL; NULL is done already. -ECONNABORTED when the job has ended,
  * -ETIMEDOUT after timeout_ms; the operation then still holds its buffers. */
 int holmes_links_wait(struct holmes_links *l, struct holmes_link *on, struct holmes_op **op);
+
+/* Between the two nothing is moved: every operation on every link is over at once and leaves its
+ * buffers as they were. With nothing under way. -ENOMEM: nothing is muted. */
+int holmes_links_mute(struct holmes_links *l);
+void holmes_links_unmute(struct holmes_links *l); /* does nothing when none is muted */
 
 /* Counts what was sent between the two calls as evaluation. */
 void holmes_links_eval_begin(struct holmes_links *l);

@@ -19,12 +19,14 @@
 #include "jsonlog.h"
 #include "launch.h"
 #include "log.h"
+#include "measure.h"
 #include "memory.h"
 #include "notes.h"
 #include "progress.h"
 #include "record.h"
 #include "rendezvous.h"
 #include "secret.h"
+#include "trace_job.h"
 #include "train.h"
 #include "wires.h"
 
@@ -759,6 +761,45 @@ static int finish(struct rank *r, double held_out)
     return code;
 }
 
+static int measure(struct rank *r)
+{
+    const struct holmes_config *c = r->config;
+    struct holmes_measure m;
+    int rc;
+
+    if (c->measure_overlap == 0)
+        return 0;
+    rc = holmes_measure_overlap(r->trainer, &r->links, c->measure_overlap,
+                                c->overlap == HOLMES_OVERLAP_ON, &m);
+    if (rc != 0)
+        return step_failed(r, "measuring in rounds of", c->measure_overlap, rc);
+    holmes_notes_show(hide_progress, &r->progress);
+    if (r->rank != 0)
+        return 0;
+    rc = holmes_measure_print(&m, stdout);
+    if (rc != 0)
+        return rank_fail(r, HOLMES_EXIT_FAILED, false, "stdout: %s", holmes_strerror(rc));
+    return write_record(r, holmes_measure_record(&m));
+}
+
+static int trace(struct rank *r, int (*what)(const struct holmes_trace_job *, char *, size_t))
+{
+    struct holmes_trace_job job = {.path = r->config->trace,
+                                   .links = &r->links,
+                                   .group = r->group,
+                                   .hosts = (const char(*)[64])r->hosts,
+                                   .rdv = r->rdv,
+                                   .rank = r->rank,
+                                   .timeout_ms = join_ms(r)};
+    char why[300] = "";
+    int rc = what(&job, why, sizeof why);
+
+    if (rc == 0)
+        return 0;
+    return rank_fail(r, rc == -EINVAL ? HOLMES_EXIT_USAGE : HOLMES_EXIT_FAILED, rc != -EINVAL, "%s",
+                     why);
+}
+
 static int run_job(struct rank *r)
 {
     double held_out = -1;
@@ -783,9 +824,15 @@ static int run_job(struct rank *r)
     if (code == 0)
         code = open_log(r);
     if (code == 0)
+        code = measure(r);
+    if (code == 0)
+        code = trace(r, holmes_trace_job_begin);
+    if (code == 0)
         code = train(r, &held_out);
     if (code == 0)
         code = evaluate(r, r->config->steps, &held_out);
+    if (code == 0)
+        code = trace(r, holmes_trace_job_end);
     if (code == 0)
         code = finish(r, held_out);
     return code;

@@ -1,6 +1,7 @@
 /* A stage as a whole: what it is made of, and its forward and backward from the embedding or the
  * previous stage to the loss or the next. */
 #include "stage_priv.h"
+#include "trace.h"
 
 #include "log.h"
 #include "random.h"
@@ -294,6 +295,7 @@ static size_t stream_bytes(const struct holmes_stage *s)
 static int start_forward(struct holmes_stage *s, struct slot *slot, const int32_t *tokens,
                          const void *in, void *stream)
 {
+    uint64_t begin;
     int rc;
 
     if (!s->attr.is_first) {
@@ -303,18 +305,24 @@ static int start_forward(struct holmes_stage *s, struct slot *slot, const int32_
     rc = need(s, &s->embedding);
     if (rc != 0)
         return rc;
+    begin = holmes_trace_begin();
     s->k->copy(slot->tokens, tokens, (size_t)s->rows * sizeof *tokens);
-    return stage_embedding_forward(s, slot, stream);
+    rc = stage_embedding_forward(s, slot, stream);
+    holmes_trace_end(begin, "compute", "embedding");
+    return rc;
 }
 
 static int end_forward(struct holmes_stage *s, struct slot *slot, const int32_t *targets)
 {
     int rc = need(s, &s->end);
+    uint64_t begin = holmes_trace_begin();
 
     if (rc != 0)
         return rc;
     s->k->copy(slot->targets, targets, (size_t)s->rows * sizeof *targets);
-    return stage_head_forward(s, slot);
+    rc = stage_head_forward(s, slot);
+    holmes_trace_end(begin, "compute", "head");
+    return rc;
 }
 
 int holmes_stage_forward(struct holmes_stage *s, int slot_index, const int32_t *tokens,
@@ -330,10 +338,14 @@ int holmes_stage_forward(struct holmes_stage *s, int slot_index, const int32_t *
     slot->filled = false;
     rc = start_forward(s, slot, tokens, in, stream_at(s, slot, 0, out));
     for (int i = 0; i < s->nblocks && rc == 0; i++) {
+        uint64_t begin;
+
         rc = need(s, &s->blocks[i].range);
+        begin = holmes_trace_begin();
         if (rc == 0)
             rc = stage_block_forward(s, &s->blocks[i], &slot->blocks[i],
                                      stream_at(s, slot, i + 1, out));
+        holmes_trace_end(begin, "compute", "layer %d", s->attr.first_layer + i);
     }
     if (rc == 0 && s->attr.is_last)
         rc = end_forward(s, slot, targets);
@@ -362,10 +374,12 @@ static int done(struct holmes_stage *s, const struct range *r)
 static int start_backward(struct holmes_stage *s, struct slot *slot, const void *dout,
                           void *dstream, float loss_scale)
 {
+    uint64_t begin = holmes_trace_begin();
     int rc;
 
     if (s->attr.is_last) {
         rc = stage_head_backward(s, slot, dstream, loss_scale);
+        holmes_trace_end(begin, "compute", "head");
         return rc ? rc : done(s, &s->end);
     }
     if (dstream != dout)
@@ -388,12 +402,18 @@ int holmes_stage_backward(struct holmes_stage *s, int slot_index, const void *do
     slot->filled = false;
     rc = start_backward(s, slot, dout, dstream, loss_scale);
     for (int i = s->nblocks - 1; i >= 0 && rc == 0; i--) {
+        uint64_t begin = holmes_trace_begin();
+
         rc = stage_block_backward(s, &s->blocks[i], &slot->blocks[i], dstream);
+        holmes_trace_end(begin, "compute", "layer %d", s->attr.first_layer + i);
         if (rc == 0)
             rc = done(s, &s->blocks[i].range);
     }
     if (rc == 0 && s->attr.is_first) {
+        uint64_t begin = holmes_trace_begin();
+
         stage_embedding_backward(s, slot, dstream);
+        holmes_trace_end(begin, "compute", "embedding");
         rc = done(s, &s->embedding);
     }
     return rc;

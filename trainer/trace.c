@@ -12,9 +12,10 @@
 
 #include "clock.h"
 
-#define TRACKS_MAX 64
-#define MARKS_MAX  9
-#define SAME_CLOCK 10000000 /* ns: farther apart, ranks of one machine have clocks of their own */
+#define TRACKS_MAX  64
+#define MARKS_MAX   9
+#define DROPPED_MAX ((uint64_t)1 << 48) /* no job makes that many */
+#define SAME_CLOCK  10000000 /* ns: farther apart, ranks of one machine have clocks of their own */
 
 struct event {
     uint64_t begin, end, bytes;
@@ -58,6 +59,21 @@ static void read_machine(char *out, size_t len)
     fclose(f);
 }
 
+/* Under the lock. When the table is full the last track takes the rest. */
+static uint16_t track_index(const char *name)
+{
+    struct header *h = &rec.head;
+    uint32_t i = 0;
+
+    while (i < h->ntracks && strncmp(h->tracks[i], name, HOLMES_TRACE_NAME - 1) != 0)
+        i++;
+    if (i == TRACKS_MAX)
+        return TRACKS_MAX - 1;
+    if (i == h->ntracks)
+        snprintf(h->tracks[h->ntracks++], HOLMES_TRACE_NAME, "%s", name);
+    return (uint16_t)i;
+}
+
 int holmes_trace_start(size_t capacity)
 {
     struct event *events = calloc(capacity, sizeof *events);
@@ -70,6 +86,9 @@ int holmes_trace_start(size_t capacity)
     rec.capacity = capacity;
     memcpy(rec.head.magic, magic, sizeof magic);
     read_machine(rec.head.machine, sizeof rec.head.machine);
+    track_index("step"); /* in this order above those of communicators */
+    track_index("compute");
+    track_index("waiting");
     atomic_store(&rec.on, true);
     pthread_mutex_unlock(&rec.lock);
     return 0;
@@ -109,21 +128,6 @@ void holmes_trace_mark(void)
     if (rec.events && rec.head.nmarks < MARKS_MAX)
         rec.head.marks[rec.head.nmarks++] = now;
     pthread_mutex_unlock(&rec.lock);
-}
-
-/* Under the lock. When the table is full the last track takes the rest. */
-static uint16_t track_index(const char *name)
-{
-    struct header *h = &rec.head;
-    uint32_t i = 0;
-
-    while (i < h->ntracks && strncmp(h->tracks[i], name, HOLMES_TRACE_NAME - 1) != 0)
-        i++;
-    if (i == TRACKS_MAX)
-        return TRACKS_MAX - 1;
-    if (i == h->ntracks)
-        snprintf(h->tracks[h->ntracks++], HOLMES_TRACE_NAME, "%s", name);
-    return (uint16_t)i;
 }
 
 void holmes_trace_add(uint64_t begin, uint64_t end, size_t bytes, const char *track,
@@ -222,14 +226,15 @@ static int part_open(const struct holmes_trace_part *in, struct part *out)
     if (memcmp(out->head.magic, magic, sizeof magic) != 0 || out->head.nmarks > MARKS_MAX ||
         out->head.ntracks > TRACKS_MAX ||
         out->head.count != (in->len - sizeof out->head) / sizeof(struct event) ||
-        (in->len - sizeof out->head) % sizeof(struct event) != 0)
+        (in->len - sizeof out->head) % sizeof(struct event) != 0 || out->head.dropped > DROPPED_MAX)
         return -EBADMSG;
     out->head.machine[sizeof out->head.machine - 1] = '\0';
     for (uint32_t i = 0; i < out->head.ntracks; i++)
         out->head.tracks[i][HOLMES_TRACE_NAME - 1] = '\0';
     for (uint64_t i = 0; i < out->head.count; i++) {
         memcpy(&e, out->events + i * sizeof e, sizeof e);
-        if (e.track >= out->head.ntracks || e.end < e.begin || e.end > INT64_MAX)
+        if (e.track >= out->head.ntracks || e.end < e.begin || e.end > INT64_MAX ||
+            e.bytes > INT64_MAX)
             return -EBADMSG;
     }
     return 0;
@@ -331,16 +336,17 @@ static void put_all(FILE *f, const struct holmes_trace_part *in, const struct pa
     fprintf(f, "{\"ph\":\"M\",\"name\":\"trace_end\",\"pid\":0,\"args\":{}}\n]}\n");
 }
 
-int holmes_trace_write(FILE *f, const struct holmes_trace_part *parts, int nparts,
+int holmes_trace_write(FILE *f, const struct holmes_trace_part *parts, int nparts, uint64_t *events,
                        uint64_t *dropped)
 {
     struct part *open = calloc((size_t)nparts + 1, sizeof *open);
     int rc = open ? 0 : -ENOMEM;
 
-    *dropped = 0;
+    *events = *dropped = 0;
     for (int i = 0; i < nparts && rc == 0; i++) {
         rc = part_open(&parts[i], &open[i]);
         open[i].ahead = rc == 0 ? clock_ahead(&open[i].head, &open[0].head) : 0;
+        *events += open[i].head.count;
         *dropped += open[i].head.dropped;
     }
     if (rc == 0)

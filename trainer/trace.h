@@ -82,9 +82,9 @@ struct holmes_trace_part {
 };
 
 /* Writes the file; the first part's clock counts. Parts come from other processes and are checked:
- * -EBADMSG, with nothing written. -errno when the file cannot be written. *dropped: events that had
- * been lost. */
-int holmes_trace_write(FILE *f, const struct holmes_trace_part *parts, int nparts,
+ * -EBADMSG, with nothing written. -errno when the file cannot be written. *events: written;
+ * *dropped: lost before. */
+int holmes_trace_write(FILE *f, const struct holmes_trace_part *parts, int nparts, uint64_t *events,
                        uint64_t *dropped);
 
 #endif
