@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,7 @@
 #include "train.h"
 #include "wires.h"
 
+#define RANK_GRACE_S      3    /* from the end of the job to that of a rank that computes on */
 #define RANK_BLAME_MS     1500 /* for news of another rank's failure to arrive */
 #define RANK_JOIN_SLACK_S 10   /* others may reach a step of joining later than this rank */
 
@@ -54,6 +57,7 @@ struct rank {
     double loss_sum;              /* of the last steps */
     int loss_count;
     int skipped; /* steps */
+    atomic_bool spoken;
 };
 
 static int poll_job(void *ctx)
@@ -98,6 +102,43 @@ static bool is_peers_failure(const struct rank *r)
     return true;
 }
 
+/* Whoever comes first speaks for this process. */
+static bool may_speak(struct rank *r)
+{
+    return !atomic_exchange(&r->spoken, true);
+}
+
+/* A rank that computes does not see that the job has ended before it next waits for others, which
+ * may be long; this ends it. A rank that is on its way out gets as long again. */
+static void *end_in_time(void *arg)
+{
+    struct rank *r = arg;
+    struct timespec grace = {.tv_sec = RANK_GRACE_S};
+    char sentence[500];
+
+    nanosleep(&grace, NULL);
+    if (may_speak(r)) {
+        snprintf(sentence, sizeof sentence, "the job ended: %s", holmes_rdv_reason(r->rdv));
+        if (r->config->launcher_fd < 0)
+            say(r, sentence);
+    } else {
+        nanosleep(&grace, NULL);
+    }
+    _exit(HOLMES_EXIT_PEER);
+}
+
+static void job_ended(void *ctx)
+{
+    pthread_attr_t attr;
+    pthread_t id;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    if (pthread_create(&id, &attr, end_in_time, ctx) != 0)
+        holmes_warn(TRAIN, "no thread to end this rank in time");
+    pthread_attr_destroy(&attr);
+}
+
 /* `remote`: the failure may be the consequence of another rank's. Returns the exit status. */
 static int rank_fail(struct rank *r, int code, bool remote, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -113,14 +154,15 @@ static int rank_fail(struct rank *r, int code, bool remote, const char *fmt, ...
     if (remote && is_peers_failure(r)) {
         holmes_notes_take_last(cause, sizeof cause);
         snprintf(sentence, sizeof sentence, "the job ended: %s", holmes_rdv_reason(r->rdv));
-        if (r->config->launcher_fd < 0)
+        if (may_speak(r) && r->config->launcher_fd < 0)
             say(r, sentence);
         return HOLMES_EXIT_PEER;
     }
     holmes_notes_take_last(cause, sizeof cause);
     snprintf(sentence, sizeof sentence, "%s%s%s%s", text, cause[0] ? " (" : "", cause,
              cause[0] ? ")" : "");
-    say(r, sentence);
+    if (may_speak(r))
+        say(r, sentence);
     if (r->rdv)
         holmes_rdv_abort(r->rdv, sentence);
     return code;
@@ -162,6 +204,7 @@ static int connect_job(struct rank *r)
     if (rc != 0)
         return rank_fail(r, HOLMES_EXIT_FAILED, false, "cannot join the job at %s: %s",
                          r->config->rendezvous, holmes_strerror(rc));
+    holmes_rdv_on_abort(r->rdv, job_ended, r);
     return 0;
 }
 
@@ -847,6 +890,9 @@ static void close_all(struct rank *r, int linger_ms)
     holmes_links_close(&r->links);
     holmes_net_close(r->net);
     holmes_wires_close(&r->wires);
+    may_speak(r); /* nothing is left to be said, and the connection goes */
+    if (r->rdv)
+        holmes_rdv_on_abort(r->rdv, NULL, NULL);
     holmes_rdv_leave(r->rdv);
     if (r->server)
         holmes_rdv_server_wait(r->server, linger_ms);

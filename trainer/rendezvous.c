@@ -20,7 +20,7 @@
 #include "clock.h"
 #include "list.h"
 #include "log.h"
-#include "rdv_wire.h"
+#include "rdv_peer.h"
 
 enum {
     RETRY_MS = 50,
@@ -40,6 +40,7 @@ struct call {
 struct holmes_rdv {
     int fd, rank, nranks;
     char host[HOLMES_RDV_HOST_MAX];
+    char server[200]; /* "10.0.0.1 port 29500" */
     pthread_t reader;
     pthread_mutex_t send_lock; /* one frame at a time */
     pthread_mutex_t lock;      /* the rest */
@@ -47,6 +48,8 @@ struct holmes_rdv {
     struct holmes_list calls;
     uint32_t next_id;
     bool leaving, ended;
+    void (*on_abort)(void *ctx); /* once, with the lock held */
+    void *on_abort_ctx;
     atomic_bool aborted;
     char abort_text[HOLMES_RDV_TEXT_MAX]; /* constant once `aborted` */
 };
@@ -217,18 +220,6 @@ static int dial(const char *host, uint16_t port, uint64_t deadline_ns, int *fd)
               : 0;
 }
 
-static void keep_alive(int fd)
-{
-    int one = 1, idle_s = 5, every_s = 3, count = 3, user_ms = 15000;
-
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof user_ms);
-}
-
 static int refused(const struct holmes_rdv_header *h, const uint8_t *data)
 {
     int code = h->len >= 4 ? (int)holmes_rdv_u32_read(data) : EPROTO;
@@ -283,6 +274,8 @@ static void end_with(struct holmes_rdv *r, const char *text, size_t len)
     if (!atomic_load(&r->aborted) && !r->leaving) {
         snprintf(r->abort_text, sizeof r->abort_text, "%.*s", (int)len, text);
         atomic_store(&r->aborted, true);
+        if (r->on_abort)
+            r->on_abort(r->on_abort_ctx);
     }
     holmes_list_each(c, tmp, &r->calls, struct call, node)
     {
@@ -310,19 +303,35 @@ static void on_reply(struct holmes_rdv *r, const struct holmes_rdv_header *h, co
     }
 }
 
+/* What the kernel knows of the server's end. */
+static void gone_how(const struct holmes_rdv *r, int rc, char *text, size_t len)
+{
+    if (rc == -ETIMEDOUT || rc == -EHOSTUNREACH || rc == -ENETUNREACH)
+        snprintf(text, len,
+                 "the rendezvous at %s does not answer any more (%s): its host is down or cut off",
+                 r->server, holmes_strerror(rc));
+    else
+        snprintf(text, len,
+                 "the rendezvous at %s is gone (its process ended without a word: killed, or it "
+                 "crashed)",
+                 r->server);
+}
+
 static void *reader_main(void *arg)
 {
     struct holmes_rdv *r = arg;
     struct holmes_rdv_header h;
     uint8_t *data = malloc(HOLMES_RDV_FRAME_MAX);
-    char gone[160];
+    char gone[HOLMES_RDV_TEXT_MAX];
+    int rc = data ? 0 : -ENOMEM;
 
     pthread_setname_np(pthread_self(), "holmes-rdv-read");
-    while (data) {
-        int rc = wait_fd(r->fd, POLLIN, holmes_deadline_ms(60 * 1000));
-
-        if (rc == -ETIMEDOUT)
+    while (rc == 0) {
+        rc = wait_fd(r->fd, POLLIN, holmes_deadline_ms(60 * 1000));
+        if (rc == -ETIMEDOUT) {
+            rc = 0;
             continue;
+        }
         if (rc == 0)
             rc = read_frame(r->fd, &h, data, HOLMES_RDV_FRAME_MAX, holmes_deadline_ms(30 * 1000));
         if (rc)
@@ -335,7 +344,7 @@ static void *reader_main(void *arg)
         pthread_mutex_unlock(&r->lock);
     }
     free(data);
-    snprintf(gone, sizeof gone, "the rendezvous server is gone (its process ended)");
+    gone_how(r, rc, gone, sizeof gone);
     pthread_mutex_lock(&r->lock);
     end_with(r, gone, strlen(gone));
     r->ended = true;
@@ -376,9 +385,10 @@ int holmes_rdv_connect(const char *host, uint16_t port, const char *secret, int 
     pthread_condattr_setclock(&mono, CLOCK_MONOTONIC);
     pthread_cond_init(&r->answered, &mono);
     pthread_condattr_destroy(&mono);
+    snprintf(r->server, sizeof r->server, "%s port %u", host, port);
     rc = dial(host, port, deadline_ns, &r->fd);
     if (rc == 0) {
-        keep_alive(r->fd);
+        holmes_rdv_keep_alive(r->fd);
         rc = join(r, secret, deadline_ns);
     }
     if (rc == 0) {
@@ -527,6 +537,19 @@ int holmes_rdv_barrier(struct holmes_rdv *r, const char *name, int timeout_ms)
 int holmes_rdv_poll(struct holmes_rdv *r)
 {
     return atomic_load(&r->aborted) ? -ECONNABORTED : 0;
+}
+
+void holmes_rdv_on_abort(struct holmes_rdv *r, void (*on_abort)(void *ctx), void *ctx)
+{
+    bool already;
+
+    pthread_mutex_lock(&r->lock);
+    r->on_abort = on_abort;
+    r->on_abort_ctx = ctx;
+    already = atomic_load(&r->aborted);
+    if (already && on_abort)
+        on_abort(ctx);
+    pthread_mutex_unlock(&r->lock);
 }
 
 const char *holmes_rdv_reason(struct holmes_rdv *r)

@@ -4,7 +4,8 @@
  * (HMAC-like: SipHash over nonces, base/siphash.h); strangers get nothing. Keys are set once. When
  * a rank's connection ends before holmes_rdv_leave, or a rank calls holmes_rdv_abort, every waiting
  * and later call of all others returns -ECONNABORTED and holmes_rdv_reason() says which rank, on
- * which host, why.
+ * which host, why. A host that is gone without a word is noticed within seconds
+ * (HOLMES_RDV_GONE_MS), whatever its rank was doing.
  */
 #ifndef HOLMES_RENDEZVOUS_H
 #define HOLMES_RENDEZVOUS_H
@@ -39,6 +40,9 @@ int holmes_rdv_get(struct holmes_rdv *r, const char *key, void *data, size_t cap
 int holmes_rdv_barrier(struct holmes_rdv *r, const char *name, int timeout_ms);
 /* 0 while the job is well, else -ECONNABORTED: does not block, may be called from any thread. */
 int holmes_rdv_poll(struct holmes_rdv *r);
+/* Calls on_abort once, from any thread, when the job is aborted or the server is gone; at once when
+ * that has happened. It must not block nor call this header. NULL: no more. */
+void holmes_rdv_on_abort(struct holmes_rdv *r, void (*on_abort)(void *ctx), void *ctx);
 /* Why the job was aborted, else why the last call of this thread failed. Valid until the thread's
  * next call of this header. */
 const char *holmes_rdv_reason(struct holmes_rdv *r);

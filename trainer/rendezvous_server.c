@@ -1,6 +1,5 @@
-/* The rendezvous server: one thread, one poll loop. A connection is a stranger until it has proved
- * itself; strangers are few, small and short-lived. A rank whose connection ends before it left
- * aborts the job, and everybody is told which one and where it ran. */
+/* The rendezvous server's sockets: one thread, one poll loop. Strangers are few, small and
+ * short-lived. What peers say is understood in rdv_job.c. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,59 +15,25 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "list.h"
 #include "log.h"
-#include "rdv_store.h"
-#include "rdv_wire.h"
+#include "rdv_job.h"
 #include "rendezvous.h"
 
 enum {
     STRANGERS_MAX = 32,
     STRANGER_MS = 5000,
     DRAIN_MS = 2000, /* holmes_rdv_stop waits this long for ranks to leave */
-    OUT_MAX = 8 << 20,
     NRANKS_MAX = 1 << 20,
     RUNNING = 1,
 };
 
-enum peer_state {
-    PEER_NEW,        /* HELLO is due */
-    PEER_CHALLENGED, /* PROVE is due */
-    PEER_MEMBER,
-};
-
-struct peer {
-    struct holmes_list node;
-    int fd;
-    enum peer_state state;
-    bool doomed; /* closed once its output is written */
-    char from[64];
-    uint64_t deadline_ns; /* strangers */
-    uint8_t client_nonce[HOLMES_RDV_NONCE], server_nonce[HOLMES_RDV_NONCE];
-    int rank;
-    uint8_t *in, *out;
-    size_t in_len, in_cap, out_len, out_cap, out_at;
-};
-
-struct member {
-    struct peer *peer; /* NULL: not connected (yet, or any more) */
-    bool seen, left;
-    char host[HOLMES_RDV_HOST_MAX];
-    uint32_t pid;
-};
-
 struct holmes_rdv_server {
     pthread_t thread;
-    int listen_fd, wake_fd, nranks;
+    struct holmes_rdv_job job;
+    int listen_fd, wake_fd;
     uint16_t port;
-    struct holmes_rdv_key key;
-    struct holmes_rdv_store *store;
-    struct holmes_list peers;
-    struct member *members; /* by rank */
-    int nstrangers, npeers;
-    char aborted[HOLMES_RDV_TEXT_MAX];
     struct pollfd *polls;
-    struct peer **polled;
+    struct holmes_rdv_peer **polled;
     int npolls;
     atomic_bool stop;
     uint64_t stop_ns, listen_again_ns;
@@ -77,385 +42,29 @@ struct holmes_rdv_server {
     int verdict; /* RUNNING, 0, or -ECONNABORTED */
 };
 
-/* ---- output ---- */
-
-static bool out_reserve(struct peer *p, size_t more)
-{
-    size_t cap = p->out_cap ? p->out_cap : 512;
-    uint8_t *grown;
-
-    if (p->out_at == p->out_len)
-        p->out_at = p->out_len = 0;
-    while (cap < p->out_len + more)
-        cap *= 2;
-    if (cap > OUT_MAX)
-        return false;
-    if (cap == p->out_cap)
-        return true;
-    grown = realloc(p->out, cap);
-    if (!grown)
-        return false;
-    p->out = grown;
-    p->out_cap = cap;
-    return true;
-}
-
-/* Appends a frame of two parts. A peer that does not read is given up. */
-static void peer_say(struct peer *p, enum holmes_rdv_type type, uint32_t id, const void *a,
-                     size_t a_len, const void *b, size_t b_len)
-{
-    struct holmes_rdv_header h = {(uint32_t)(a_len + b_len), type, id};
-
-    if (!out_reserve(p, HOLMES_RDV_HEADER + a_len + b_len)) {
-        p->doomed = true;
-        return;
-    }
-    holmes_rdv_header_write(p->out + p->out_len, &h);
-    p->out_len += HOLMES_RDV_HEADER;
-    if (a_len)
-        memcpy(p->out + p->out_len, a, a_len);
-    p->out_len += a_len;
-    if (b_len)
-        memcpy(p->out + p->out_len, b, b_len);
-    p->out_len += b_len;
-}
-
-static void peer_reply(struct peer *p, uint32_t id, int status, const void *data, size_t len)
-{
-    uint8_t code[4];
-
-    holmes_rdv_u32_write(code, (uint32_t)-status);
-    peer_say(p, HOLMES_RDV_REPLY, id, code, sizeof code, data, len);
-}
-
-static void peer_refuse(struct peer *p, int status, const char *text)
-{
-    uint8_t code[4];
-
-    holmes_warn(NET, "rendezvous: refused %s: %s", p->from, text);
-    holmes_rdv_u32_write(code, (uint32_t)-status);
-    peer_say(p, HOLMES_RDV_REFUSED, 0, code, sizeof code, text, strlen(text));
-    p->doomed = true;
-}
+/* ---- connections ---- */
 
 /* false: the connection is over. */
-static bool peer_flush(struct peer *p)
+static bool peer_read(struct holmes_rdv_server *s, struct holmes_rdv_peer *p)
 {
-    while (p->out_at < p->out_len) {
-        ssize_t n = send(p->fd, p->out + p->out_at, p->out_len - p->out_at, MSG_NOSIGNAL);
+    bool more = true;
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno == EAGAIN || errno == EWOULDBLOCK;
-        p->out_at += (size_t)n;
-    }
-    return true;
-}
-
-/* ---- the job ---- */
-
-static void server_abort(struct holmes_rdv_server *s, int rank, const char *reason)
-{
-    const struct member *m = &s->members[rank];
-
-    if (*s->aborted)
-        return;
-    snprintf(s->aborted, sizeof s->aborted, "rank %d on %s (pid %u): %s", rank, m->host, m->pid,
-             reason);
-    holmes_info(NET, "rendezvous: job aborted, %s", s->aborted);
-    holmes_list_each(p, tmp, &s->peers, struct peer, node)
-    {
-        if (p->state == PEER_MEMBER)
-            peer_say(p, HOLMES_RDV_ABORTED, 0, s->aborted, strlen(s->aborted), NULL, 0);
-    }
-}
-
-static void store_answer(void *ctx, struct holmes_rdv_waiter w, int status, const void *data,
-                         size_t len)
-{
-    struct holmes_rdv_server *s = ctx;
-    struct peer *p = s->members[w.rank].peer;
-
-    if (p)
-        peer_reply(p, w.id, status, data, len);
-}
-
-static void store_expired(void *ctx, struct holmes_rdv_waiter w, const char *name,
-                          const bool *arrived, unsigned int timeout_ms)
-{
-    struct holmes_rdv_server *s = ctx;
-    char text[HOLMES_RDV_TEXT_MAX];
-    int used, missing = 0;
-
-    used = snprintf(text, sizeof text, "%s '%.80s' %s after %u.%01u s", arrived ? "barrier" : "key",
-                    name, arrived ? "not complete" : "not set", timeout_ms / 1000,
-                    timeout_ms % 1000 / 100);
-    for (int r = 0; r < s->nranks && used < (int)sizeof text - 80; r++) {
-        const struct member *m = &s->members[r];
-
-        if (arrived ? arrived[r] : m->seen)
-            continue;
-        used += snprintf(text + used, sizeof text - (size_t)used, "%s rank %d",
-                         missing++ ? "," : "; missing:", r);
-        if (!m->seen)
-            used += snprintf(text + used, sizeof text - (size_t)used, " (never connected)");
-        else
-            used += snprintf(text + used, sizeof text - (size_t)used, " (on %.30s%s)", m->host,
-                             m->left ? ", has left" : "");
-    }
-    store_answer(s, w, -ETIMEDOUT, text, strlen(text));
-}
-
-static const struct holmes_rdv_store_ops store_ops = {store_answer, store_expired};
-
-/* ---- frames ---- */
-
-static void on_hello(struct holmes_rdv_server *s, struct peer *p, const uint8_t *data, size_t len)
-{
-    struct holmes_rdv_hello hello;
-
-    (void)s;
-    if (len != sizeof hello || memcmp(data, HOLMES_RDV_MAGIC, sizeof hello.magic) != 0 ||
-        holmes_rdv_nonce(p->server_nonce) != 0) {
-        holmes_warn(NET, "rendezvous: %s does not speak this protocol", p->from);
-        p->doomed = true;
-        return;
-    }
-    memcpy(&hello, data, sizeof hello);
-    memcpy(p->client_nonce, hello.nonce, sizeof p->client_nonce);
-    peer_say(p, HOLMES_RDV_CHALLENGE, 0, p->server_nonce, sizeof p->server_nonce, NULL, 0);
-    p->state = PEER_CHALLENGED;
-}
-
-static void welcome(struct holmes_rdv_server *s, struct peer *p, const struct holmes_rdv_prove *c)
-{
-    struct member *m = &s->members[c->rank];
-    uint8_t mac[8];
-
-    m->peer = p;
-    m->seen = true;
-    m->pid = c->pid;
-    memcpy(m->host, c->host, sizeof m->host);
-    p->rank = (int)c->rank;
-    p->state = PEER_MEMBER;
-    s->nstrangers--;
-    holmes_rdv_u64_write(mac, holmes_rdv_server_mac(&s->key, p->client_nonce, p->server_nonce));
-    peer_say(p, HOLMES_RDV_WELCOME, 0, mac, sizeof mac, NULL, 0);
-    if (*s->aborted)
-        peer_say(p, HOLMES_RDV_ABORTED, 0, s->aborted, strlen(s->aborted), NULL, 0);
-}
-
-static void on_prove(struct holmes_rdv_server *s, struct peer *p, const uint8_t *data, size_t len)
-{
-    struct holmes_rdv_prove claim;
-    char text[160];
-
-    if (len != HOLMES_RDV_PROVE_BYTES) {
-        peer_refuse(p, -EPROTO, "malformed proof");
-        return;
-    }
-    holmes_rdv_prove_read(data, &claim);
-    if (claim.mac != holmes_rdv_client_mac(&s->key, p->client_nonce, p->server_nonce, &claim)) {
-        peer_refuse(p, -EACCES, "it does not know this job's secret");
-    } else if (claim.nranks != (uint32_t)s->nranks || claim.rank >= claim.nranks) {
-        snprintf(text, sizeof text, "it claims to be rank %u of %u, this job has %d ranks",
-                 claim.rank, claim.nranks, s->nranks);
-        peer_refuse(p, -EINVAL, text);
-    } else if (s->members[claim.rank].seen) {
-        snprintf(text, sizeof text, "rank %u is taken by pid %u on %s", claim.rank,
-                 s->members[claim.rank].pid, s->members[claim.rank].host);
-        peer_refuse(p, -EEXIST, text);
-    } else {
-        welcome(s, p, &claim);
-    }
-}
-
-/* A name in a frame: not empty, no zero byte, bounded. */
-static bool name_read(char name[HOLMES_RDV_KEY_MAX + 1], const uint8_t *data, size_t len)
-{
-    if (len == 0 || len > HOLMES_RDV_KEY_MAX || memchr(data, 0, len))
-        return false;
-    memcpy(name, data, len);
-    name[len] = '\0';
-    return true;
-}
-
-static int on_put(struct holmes_rdv_server *s, struct peer *p, uint32_t id, const uint8_t *data,
-                  size_t len)
-{
-    char key[HOLMES_RDV_KEY_MAX + 1];
-    size_t key_len = len ? data[0] : 0;
-    int rc;
-
-    if (len < 1 + key_len || !name_read(key, data + 1, key_len))
-        return -EPROTO;
-    if (len - 1 - key_len > HOLMES_RDV_VALUE_MAX)
-        return -EPROTO;
-    rc = holmes_rdv_store_put(s->store, key, data + 1 + key_len, len - 1 - key_len);
-    peer_reply(p, id, rc, NULL, 0);
-    return 0;
-}
-
-static int on_wait(struct holmes_rdv_server *s, struct peer *p, uint32_t id, const uint8_t *data,
-                   size_t len, bool barrier)
-{
-    struct holmes_rdv_waiter who = {p->rank, id};
-    char name[HOLMES_RDV_KEY_MAX + 1];
-    int rc;
-
-    if (len < 4 || !name_read(name, data + 4, len - 4))
-        return -EPROTO;
-    rc = barrier ? holmes_rdv_store_barrier(s->store, who, name, holmes_rdv_u32_read(data))
-                 : holmes_rdv_store_get(s->store, who, name, holmes_rdv_u32_read(data));
-    if (rc)
-        peer_reply(p, id, rc, NULL, 0);
-    return 0;
-}
-
-static int on_member(struct holmes_rdv_server *s, struct peer *p, const struct holmes_rdv_header *h,
-                     const uint8_t *data)
-{
-    char text[HOLMES_RDV_TEXT_MAX / 2];
-
-    switch (h->type) {
-    case HOLMES_RDV_PUT:
-        return on_put(s, p, h->id, data, h->len);
-    case HOLMES_RDV_GET:
-    case HOLMES_RDV_BARRIER:
-        return on_wait(s, p, h->id, data, h->len, h->type == HOLMES_RDV_BARRIER);
-    case HOLMES_RDV_ABORT:
-        snprintf(text, sizeof text, "%.*s", (int)(h->len < sizeof text ? h->len : sizeof text - 1),
-                 (const char *)data);
-        server_abort(s, p->rank, text);
-        return 0;
-    case HOLMES_RDV_LEAVE:
-        s->members[p->rank].left = true;
-        p->doomed = true;
-        return 0;
-    default:
-        return -EPROTO;
-    }
-}
-
-static void on_frame(struct holmes_rdv_server *s, struct peer *p, const struct holmes_rdv_header *h,
-                     const uint8_t *data)
-{
-    if (p->state == PEER_NEW && h->type == HOLMES_RDV_HELLO) {
-        on_hello(s, p, data, h->len);
-    } else if (p->state == PEER_CHALLENGED && h->type == HOLMES_RDV_PROVE) {
-        on_prove(s, p, data, h->len);
-    } else if (p->state != PEER_MEMBER || on_member(s, p, h, data) != 0) {
-        holmes_warn(NET, "rendezvous: %s sent a malformed message", p->from);
-        p->doomed = true;
-    }
-}
-
-/* ---- input ---- */
-
-static size_t frame_limit(const struct peer *p)
-{
-    return p->state == PEER_MEMBER ? HOLMES_RDV_FRAME_MAX : HOLMES_RDV_STRANGER_MAX;
-}
-
-static bool in_reserve(struct peer *p, size_t cap)
-{
-    uint8_t *grown;
-
-    if (cap <= p->in_cap)
-        return true;
-    grown = realloc(p->in, cap);
-    if (!grown)
-        return false;
-    p->in = grown;
-    p->in_cap = cap;
-    return true;
-}
-
-/* Handles whole frames; false when the next one is longer than it may be. */
-static bool peer_frames(struct holmes_rdv_server *s, struct peer *p)
-{
-    size_t at = 0;
-
-    while (!p->doomed && p->in_len - at >= HOLMES_RDV_HEADER) {
-        struct holmes_rdv_header h = holmes_rdv_header_read(p->in + at);
-
-        if (h.len > frame_limit(p))
+    while (more && !p->doomed) {
+        if (!holmes_rdv_peer_read(p, &more))
             return false;
-        if (p->in_len - at < HOLMES_RDV_HEADER + h.len) {
-            memmove(p->in, p->in + at, p->in_len - at);
-            p->in_len -= at;
-            return in_reserve(p, HOLMES_RDV_HEADER + h.len);
-        }
-        on_frame(s, p, &h, p->in + at + HOLMES_RDV_HEADER);
-        at += HOLMES_RDV_HEADER + h.len;
-    }
-    memmove(p->in, p->in + at, p->in_len - at);
-    p->in_len -= at;
-    return true;
-}
-
-/* false: the connection is over. */
-static bool peer_read(struct holmes_rdv_server *s, struct peer *p)
-{
-    for (;;) {
-        ssize_t n = recv(p->fd, p->in + p->in_len, p->in_cap - p->in_len, 0);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno == EAGAIN || errno == EWOULDBLOCK;
-        if (n == 0)
-            return false;
-        p->in_len += (size_t)n;
-        if (!peer_frames(s, p)) {
+        if (!holmes_rdv_job_frames(&s->job, p)) {
             holmes_warn(NET, "rendezvous: %s sent a message that is too long", p->from);
             return false;
         }
-        if (p->doomed)
-            return true;
     }
+    return true;
 }
 
-static void peer_close(struct holmes_rdv_server *s, struct peer *p)
+static struct holmes_rdv_peer *oldest_stranger(struct holmes_rdv_server *s)
 {
-    if (p->state == PEER_MEMBER) {
-        s->members[p->rank].peer = NULL;
-        holmes_rdv_store_drop(s->store, p->rank);
-        if (!s->members[p->rank].left)
-            server_abort(s, p->rank, "its connection ended (the process died or its host is gone)");
-    } else {
-        s->nstrangers--;
-        if (!p->doomed)
-            holmes_warn(NET, "rendezvous: %s went away before it proved itself", p->from);
-    }
-    holmes_list_remove(&p->node);
-    s->npeers--;
-    close(p->fd);
-    free(p->in);
-    free(p->out);
-    free(p);
-}
-
-/* ---- connections ---- */
-
-static void keep_alive(int fd)
-{
-    int one = 1, idle_s = 5, every_s = 3, count = 3, user_ms = 15000;
-
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof user_ms);
-}
-
-static struct peer *oldest_stranger(struct holmes_rdv_server *s)
-{
-    holmes_list_each(p, tmp, &s->peers, struct peer, node)
+    holmes_list_each(p, tmp, &s->job.peers, struct holmes_rdv_peer, node)
     {
-        if (p->state != PEER_MEMBER)
+        if (p->state != HOLMES_RDV_PEER_MEMBER)
             return p;
     }
     return NULL;
@@ -475,19 +84,13 @@ static void address_text(const struct sockaddr_storage *sa, socklen_t len, char 
 static bool peer_add(struct holmes_rdv_server *s, int fd, const struct sockaddr_storage *sa,
                      socklen_t len)
 {
-    struct peer *p = calloc(1, sizeof *p);
+    struct holmes_rdv_peer *p = holmes_rdv_job_add(&s->job, fd);
 
-    if (!p || !in_reserve(p, HOLMES_RDV_HEADER + HOLMES_RDV_STRANGER_MAX)) {
-        free(p);
+    if (!p)
         return false;
-    }
-    keep_alive(fd);
-    p->fd = fd;
+    holmes_rdv_keep_alive(fd);
     p->deadline_ns = holmes_deadline_ms(STRANGER_MS);
     address_text(sa, len, p->from);
-    holmes_list_append(&s->peers, &p->node);
-    s->nstrangers++;
-    s->npeers++;
     return true;
 }
 
@@ -504,13 +107,13 @@ static void server_accept(struct holmes_rdv_server *s)
         }
         return;
     }
-    if (s->nstrangers >= STRANGERS_MAX) {
-        struct peer *oldest = oldest_stranger(s);
+    if (s->job.nstrangers >= STRANGERS_MAX) {
+        struct holmes_rdv_peer *oldest = oldest_stranger(s);
 
         holmes_warn(NET, "rendezvous: more than %d strangers, dropping %s", STRANGERS_MAX,
                     oldest->from);
         oldest->doomed = true;
-        peer_close(s, oldest);
+        holmes_rdv_job_close(&s->job, oldest);
     }
     if (!peer_add(s, fd, &sa, len))
         close(fd);
@@ -521,7 +124,7 @@ static void server_accept(struct holmes_rdv_server *s)
 static bool polls_reserve(struct holmes_rdv_server *s, int n)
 {
     struct pollfd *polls;
-    struct peer **polled;
+    struct holmes_rdv_peer **polled;
 
     if (n <= s->npolls)
         return true;
@@ -555,7 +158,8 @@ static int until_ms(uint64_t deadline_ns)
 static int server_prepare(struct holmes_rdv_server *s, int *n)
 {
     bool stopping = atomic_load(&s->stop), listening;
-    int timeout = sooner(holmes_rdv_store_expire(s->store), stopping ? until_ms(s->stop_ns) : -1);
+    int timeout =
+        sooner(holmes_rdv_store_expire(s->job.store), stopping ? until_ms(s->stop_ns) : -1);
 
     listening = !stopping && holmes_deadline_passed(s->listen_again_ns);
     if (!listening && !stopping)
@@ -563,11 +167,11 @@ static int server_prepare(struct holmes_rdv_server *s, int *n)
     s->polls[0] = (struct pollfd){s->wake_fd, POLLIN, 0};
     s->polls[1] = (struct pollfd){listening ? s->listen_fd : -1, POLLIN, 0};
     *n = 2;
-    holmes_list_each(p, tmp, &s->peers, struct peer, node)
+    holmes_list_each(p, tmp, &s->job.peers, struct holmes_rdv_peer, node)
     {
         short events = (short)((p->doomed ? 0 : POLLIN) | (p->out_at < p->out_len ? POLLOUT : 0));
 
-        if (p->state != PEER_MEMBER)
+        if (p->state != HOLMES_RDV_PEER_MEMBER)
             timeout = sooner(timeout, until_ms(p->deadline_ns));
         s->polled[*n] = p;
         s->polls[(*n)++] = (struct pollfd){p->fd, events, 0};
@@ -575,20 +179,21 @@ static int server_prepare(struct holmes_rdv_server *s, int *n)
     return timeout;
 }
 
-static void peer_serve(struct holmes_rdv_server *s, struct peer *p, short events)
+static void peer_serve(struct holmes_rdv_server *s, struct holmes_rdv_peer *p, short events)
 {
     bool alive = true;
 
     if (!p->doomed && (events & (POLLIN | POLLHUP | POLLERR)))
         alive = peer_read(s, p);
     if (alive)
-        alive = peer_flush(p);
-    if (alive && p->state != PEER_MEMBER && !p->doomed && holmes_deadline_passed(p->deadline_ns)) {
+        alive = holmes_rdv_peer_flush(p);
+    if (alive && p->state != HOLMES_RDV_PEER_MEMBER && !p->doomed &&
+        holmes_deadline_passed(p->deadline_ns)) {
         holmes_warn(NET, "rendezvous: %s stayed silent", p->from);
         p->doomed = true;
     }
     if (!alive || (p->doomed && p->out_at == p->out_len))
-        peer_close(s, p);
+        holmes_rdv_job_close(&s->job, p);
 }
 
 /* While stopping: the members have left, or the bad news is out, or time is up. */
@@ -596,12 +201,12 @@ static bool server_drained(struct holmes_rdv_server *s)
 {
     bool members = false, output = false;
 
-    holmes_list_each(p, tmp, &s->peers, struct peer, node)
+    holmes_list_each(p, tmp, &s->job.peers, struct holmes_rdv_peer, node)
     {
-        members |= p->state == PEER_MEMBER;
+        members |= p->state == HOLMES_RDV_PEER_MEMBER;
         output |= p->out_at < p->out_len;
     }
-    return !members || (*s->aborted && !output) || holmes_deadline_passed(s->stop_ns);
+    return !members || (*s->job.aborted && !output) || holmes_deadline_passed(s->stop_ns);
 }
 
 static void server_judge(struct holmes_rdv_server *s)
@@ -610,13 +215,13 @@ static void server_judge(struct holmes_rdv_server *s)
 
     if (s->verdict != RUNNING)
         return;
-    for (int r = 0; r < s->nranks; r++) {
-        connected += s->members[r].peer != NULL;
-        left += s->members[r].left;
+    for (int r = 0; r < s->job.nranks; r++) {
+        connected += s->job.members[r].peer != NULL;
+        left += s->job.members[r].left;
     }
-    if (*s->aborted && connected == 0)
+    if (*s->job.aborted && connected == 0)
         verdict = -ECONNABORTED;
-    else if (left == s->nranks)
+    else if (left == s->job.nranks)
         verdict = 0;
     if (verdict == RUNNING)
         return;
@@ -634,7 +239,7 @@ static void *server_main(void *arg)
 
     pthread_setname_np(pthread_self(), "holmes-rdv");
     while (!atomic_load(&s->stop) || !server_drained(s)) {
-        if (!polls_reserve(s, s->npeers + 2))
+        if (!polls_reserve(s, s->job.npeers + 2))
             break;
         timeout = server_prepare(s, &n);
         if (poll(s->polls, (nfds_t)n, timeout) < 0 && errno != EINTR)
@@ -712,20 +317,13 @@ static int server_listen(struct holmes_rdv_server *s, const char *host, uint16_t
 
 static void server_free(struct holmes_rdv_server *s)
 {
-    holmes_list_each(p, tmp, &s->peers, struct peer, node)
-    {
-        p->doomed = true;
-        s->members[p->rank].left = true; /* nobody is left to be told */
-        peer_close(s, p);
-    }
+    holmes_rdv_job_fini(&s->job);
     if (s->listen_fd >= 0)
         close(s->listen_fd);
     if (s->wake_fd >= 0)
         close(s->wake_fd);
-    holmes_rdv_store_destroy(s->store);
     pthread_cond_destroy(&s->judged);
     pthread_mutex_destroy(&s->lock);
-    free(s->members);
     free(s->polls);
     free(s->polled);
     free(s);
@@ -750,14 +348,10 @@ int holmes_rdv_serve(const char *host, uint16_t port, const char *secret, int nr
     pthread_condattr_setclock(&mono, CLOCK_MONOTONIC);
     pthread_cond_init(&s->judged, &mono);
     pthread_condattr_destroy(&mono);
-    s->nranks = nranks;
-    s->key = holmes_rdv_key(secret);
-    holmes_list_init(&s->peers);
-    s->members = calloc((size_t)nranks, sizeof *s->members);
+    rc = holmes_rdv_job_init(&s->job, secret, nranks);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    rc = !s->members ? -ENOMEM : s->wake_fd < 0 ? -errno : 0;
-    if (rc == 0)
-        rc = holmes_rdv_store_create(nranks, &store_ops, s, &s->store);
+    if (rc == 0 && s->wake_fd < 0)
+        rc = -errno;
     if (rc == 0)
         rc = server_listen(s, host, port);
     if (rc == 0)
