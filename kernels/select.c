@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* Fastest first. */
 static const struct holmes_kernels *const backends[] = {&holmes_kernels_cpu, &holmes_kernels_ref};
@@ -33,13 +34,19 @@ void holmes_kernels_set_threads(int threads)
     holmes_kernels_cpu_set_threads(kernel_threads);
 }
 
+/* Large pages: a product reads its operands across rows, a page each, and the core remembers where
+ * few thousands of small ones are. */
+#define HUGE_PAGE ((size_t)2 << 20)
+
 void *holmes_host_alloc(size_t bytes)
 {
-    const size_t align = 64;
+    const size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
     void *p;
 
     if (bytes > SIZE_MAX - align || posix_memalign(&p, align, bytes > 0 ? bytes : align) != 0)
         return NULL;
+    if (align == HUGE_PAGE)
+        madvise(p, bytes, MADV_HUGEPAGE); /* without them it is only slower */
     memset(p, 0, bytes);
     return p;
 }

@@ -101,26 +101,30 @@ void holmes_cpu_embedding_backward(float *dwte, float *dwpe, const void *dout_re
 #define GELU_CUBIC 0.044715f
 
 /* (1 + tanh(u)) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3): a logistic of 2u */
-__attribute__((always_inline)) static inline float gelu_gate(float x)
+__attribute__((always_inline)) static inline float gelu_gate(float x, struct cpu_exp_range range)
 {
-    return 1 / (1 + cpu_exp(-2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x)));
+    return 1 / (1 + cpu_exp(-2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x), range));
 }
 
 CPU_CLONES
 static void gelu(float *restrict out, const float *restrict in, size_t n)
 {
+    const struct cpu_exp_range range = cpu_exp_range();
+
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
-        out[i] = in[i] * gelu_gate(in[i]);
+        out[i] = in[i] * gelu_gate(in[i], range);
 }
 
 /* d(x gate)/dx = gate + x gate (1 - gate) 2 du/dx */
 CPU_CLONES
 static void gelu_gradient(float *din, const float *dout, const float *in, size_t n)
 {
+    const struct cpu_exp_range range = cpu_exp_range();
+
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        const float x = in[i], gate = gelu_gate(x);
+        const float x = in[i], gate = gelu_gate(x, range);
         const float du = GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x);
 
         din[i] = dout[i] * (gate + 2 * x * gate * (1 - gate) * du);

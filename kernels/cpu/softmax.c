@@ -18,11 +18,12 @@ float holmes_cpu_max(const float *x, size_t n)
 CPU_CLONES
 float holmes_cpu_exponentials(float *p, const float *x, float scale, float add, size_t n)
 {
+    const struct cpu_exp_range range = cpu_exp_range();
     float sum = 0;
 
 #pragma omp simd reduction(+ : sum)
     for (size_t i = 0; i < n; i++) {
-        const float e = cpu_exp(scale * x[i] + add);
+        const float e = cpu_exp(scale * x[i] + add, range);
 
         p[i] = e;
         sum += e;
@@ -42,11 +43,12 @@ void holmes_cpu_scale(float *x, float a, size_t n)
 CPU_CLONES
 static float sum_exponentials(const float *x, float max, size_t n)
 {
+    const struct cpu_exp_range range = cpu_exp_range();
     float sum = 0;
 
 #pragma omp simd reduction(+ : sum)
     for (size_t i = 0; i < n; i++)
-        sum += cpu_exp(x[i] - max);
+        sum += cpu_exp(x[i] - max, range);
     return sum;
 }
 
@@ -94,9 +96,11 @@ void holmes_cpu_xent_combine(double *loss, float *lse, const float *stats, int p
 CPU_CLONES
 static void scaled_exponentials(float *dx, const float *x, float lse, float scale, size_t n)
 {
+    const struct cpu_exp_range range = cpu_exp_range();
+
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
-        dx[i] = scale * cpu_exp(x[i] - lse);
+        dx[i] = scale * cpu_exp(x[i] - lse, range);
 }
 
 void holmes_cpu_xent_backward(void *dlogits, const void *logits, const float *lse,
