@@ -89,8 +89,8 @@ run() {
 span() {
     awk -v name="\"name\":\"$1" '
     function field(key) {
-        return match($0, "\"" key "\":[-0-9.]+") ?
-            substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3) : ""
+        if (!match($0, "\"" key "\":[-0-9.]+")) return ""
+        return substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3)
     }
     index($0, name) && field("step") > 1 { sum[field("pid") " " field("step")] += field("dur") }
     END { for (key in sum) print sum[key] }' "$out/trace.json" | sort -n |

@@ -32,5 +32,7 @@ int holmes_memory_print(const struct holmes_config *c, FILE *out, char *why, siz
 /* Memory of this process that is in RAM, now and at most so far. -errno when /proc does not tell.
  */
 int holmes_memory_resident(size_t *now, size_t *peak);
+/* The most so far counts from now on, where the kernel lets it. */
+void holmes_memory_forget_peak(void);
 
 #endif

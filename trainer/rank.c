@@ -816,6 +816,7 @@ static int measure(struct rank *r)
                                 c->overlap == HOLMES_OVERLAP_ON, &m);
     if (rc != 0)
         return step_failed(r, "measuring in rounds of", c->measure_overlap, rc);
+    holmes_memory_forget_peak(); /* it held all weights and moments twice */
     holmes_notes_show(hide_progress, &r->progress);
     if (r->rank != 0)
         return 0;

@@ -10,15 +10,26 @@ static json_t *model_object(const struct holmes_model *m)
                      "tied", m->tied, "parameters", (json_int_t)holmes_model_params(m));
 }
 
+/* [[first, last], ...] of the parts of the model that a stage has. */
+static json_t *chunks_array(const struct holmes_group *g, int stage)
+{
+    json_t *chunks = json_array();
+
+    for (int part = stage; part < g->chunks * g->stages; part += g->stages)
+        json_array_append_new(
+            chunks, json_pack("[i, i]", g->first_layer[part], g->first_layer[part + 1] - 1));
+    return chunks;
+}
+
 static json_t *rank_object(const struct holmes_run_facts *f, int rank)
 {
     const struct holmes_place at = holmes_group_place(f->group, rank);
 
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s}", "rank", rank, "stage", at.stage,
-                     "replica", at.replica, "tensor", at.tensor, "first_layer",
-                     f->group->first_layer[at.stage], "last_layer",
-                     f->group->first_layer[at.stage + 1] - 1, "host", f->hosts[rank], "cluster",
-                     f->clusters[rank]);
+    return json_pack(
+        "{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:s, s:s}", "rank", rank, "stage", at.stage, "replica",
+        at.replica, "tensor", at.tensor, "first_layer", f->group->first_layer[at.stage],
+        "last_layer", f->group->first_layer[at.stage + 1] - 1, "chunks",
+        chunks_array(f->group, at.stage), "host", f->hosts[rank], "cluster", f->clusters[rank]);
 }
 
 static const char *placement_name(const struct holmes_config *c)
@@ -59,14 +70,15 @@ json_t *holmes_record_config(const struct holmes_run_facts *f)
     for (int r = 0; r < f->group->world; r++)
         json_array_append_new(ranks, rank_object(f, r));
     return json_pack("{s:s, s:i, s:o, s:o, s:i, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:I, s:i, s:i,"
-                     " s:i, s:s, s:o, s:o, s:s, s:i}",
+                     " s:i, s:i, s:b, s:s, s:o, s:o, s:s, s:i}",
                      "record", "config", "version", 1, "model", model_object(&c->model), "data",
                      data_object(c, f->data), "batch", c->batch, "microbatch", c->microbatch,
                      "steps", c->steps, "lr", c->lr, "final_lr", c->final_lr, "warmup", c->warmup,
                      "clip", c->clip, "weight_decay", c->weight_decay, "seed", (json_int_t)c->seed,
                      "pipeline", c->stages, "data_parallel", c->replicas, "tensor", c->tensors,
-                     "placement", placement_name(c), "ranks", ranks, "plugin", net, "kernels",
-                     c->kernels, "threads", f->threads);
+                     "virtual_stages", c->virtual_stages, "overlap",
+                     c->overlap == HOLMES_OVERLAP_ON, "placement", placement_name(c), "ranks",
+                     ranks, "plugin", net, "kernels", c->kernels, "threads", f->threads);
 }
 
 /* JSON has no infinities. */
