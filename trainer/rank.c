@@ -32,7 +32,7 @@
 #include "train.h"
 #include "wires.h"
 
-#define RANK_GRACE_S      3    /* from the end of the job to that of a rank that computes on */
+#define RANK_GRACE_S      2    /* from the end of the job to that of a rank that computes on */
 #define RANK_BLAME_MS     1500 /* for news of another rank's failure to arrive */
 #define RANK_JOIN_SLACK_S 10   /* others may reach a step of joining later than this rank */
 
@@ -199,8 +199,8 @@ static int connect_job(struct rank *r)
                              "cannot serve the rendezvous on %s port %u: %s", host, port,
                              holmes_strerror(rc));
     }
-    rc = holmes_rdv_connect(host, port, secret, r->rank, r->world, r->config->join_timeout_s * 1000,
-                            &r->rdv);
+    rc = holmes_rdv_connect_as(r->hosts[r->rank], host, port, secret, r->rank, r->world,
+                               r->config->join_timeout_s * 1000, &r->rdv);
     if (rc != 0)
         return rank_fail(r, HOLMES_EXIT_FAILED, false, "cannot join the job at %s: %s",
                          r->config->rendezvous, holmes_strerror(rc));

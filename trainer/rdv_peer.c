@@ -134,8 +134,8 @@ void holmes_rdv_peer_free(struct holmes_rdv_peer *p)
 
 void holmes_rdv_keep_alive(int fd)
 {
-    /* An idle connection is asked after 2 s, and given up 2 questions of 2 s later. */
-    int one = 1, idle_s = 2, every_s = 2, count = 2, user_ms = HOLMES_RDV_GONE_MS;
+    /* An idle connection is asked after 2 s, and given up 3 questions of 1 s later. */
+    int one = 1, idle_s = 2, every_s = 1, count = 3, user_ms = HOLMES_RDV_GONE_MS;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);

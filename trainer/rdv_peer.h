@@ -48,7 +48,7 @@ void holmes_rdv_peer_free(struct holmes_rdv_peer *p);
 
 /* A host that has gone without a word is noticed within HOLMES_RDV_GONE_MS, whether something is on
  * its way to it or not. Of client and server alike. */
-enum { HOLMES_RDV_GONE_MS = 6000 };
+enum { HOLMES_RDV_GONE_MS = 5000 };
 void holmes_rdv_keep_alive(int fd);
 
 #endif

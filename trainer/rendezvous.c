@@ -366,6 +366,12 @@ static void rdv_free(struct holmes_rdv *r)
 int holmes_rdv_connect(const char *host, uint16_t port, const char *secret, int rank, int nranks,
                        int timeout_ms, struct holmes_rdv **out)
 {
+    return holmes_rdv_connect_as(NULL, host, port, secret, rank, nranks, timeout_ms, out);
+}
+
+int holmes_rdv_connect_as(const char *name, const char *host, uint16_t port, const char *secret,
+                          int rank, int nranks, int timeout_ms, struct holmes_rdv **out)
+{
     uint64_t deadline_ns = holmes_deadline_ms((uint64_t)timeout_ms);
     struct holmes_rdv *r = calloc(1, sizeof *r);
     pthread_condattr_t mono;
@@ -377,7 +383,10 @@ int holmes_rdv_connect(const char *host, uint16_t port, const char *secret, int 
     r->rank = rank;
     r->nranks = nranks;
     r->next_id = 1;
-    gethostname(r->host, sizeof r->host - 1);
+    if (name)
+        snprintf(r->host, sizeof r->host, "%s", name);
+    else
+        gethostname(r->host, sizeof r->host - 1);
     holmes_list_init(&r->calls);
     pthread_mutex_init(&r->send_lock, NULL);
     pthread_mutex_init(&r->lock, NULL);

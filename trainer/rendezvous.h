@@ -31,6 +31,9 @@ void holmes_rdv_stop(struct holmes_rdv_server *s);
  */
 int holmes_rdv_connect(const char *host, uint16_t port, const char *secret, int rank, int nranks,
                        int timeout_ms, struct holmes_rdv **out);
+/* The same; others are told `name` as this rank's host (NULL: the host's own name). */
+int holmes_rdv_connect_as(const char *name, const char *host, uint16_t port, const char *secret,
+                          int rank, int nranks, int timeout_ms, struct holmes_rdv **out);
 int holmes_rdv_put(struct holmes_rdv *r, const char *key, const void *data, size_t len);
 /* Waits until the key is set. -ETIMEDOUT; -EMSGSIZE when cap is too small. */
 int holmes_rdv_get(struct holmes_rdv *r, const char *key, void *data, size_t cap, size_t *len,
