@@ -37,7 +37,7 @@ uint64_t holmes_comm_net_id(const char *name);
 
 /* Memory given to an operation of more than 32 KiB is registered with the plugin and used in place;
  * it stays registered, so that using it again costs nothing, until the communicator is destroyed or
- * has used 32 other ranges since. Until then it has to stay mapped: do not unmap it and map other
+ * has used 256 other ranges since. Until then it has to stay mapped: do not unmap it and map other
  * memory at its address. Smaller operations are copied.
  *
  * `rdv` must outlive the communicator, which watches it: when the job is aborted, every operation

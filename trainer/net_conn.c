@@ -16,8 +16,9 @@
 #include "log.h"
 
 enum {
-    LOOK_EVERY_MS = 2, /* FETCH asks the rendezvous at most this often */
-    REGIONS_KEPT = 32, /* registrations above this are dropped, oldest first */
+    LOOK_EVERY_MS = 2,  /* FETCH asks the rendezvous at most this often */
+    REGIONS_KEPT = 256, /* registrations above this are dropped, oldest first; a step uses a
+                           range of gradients and one of weights for each bucket */
     CARD_VERSION = 1,
 };
 

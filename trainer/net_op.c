@@ -53,10 +53,11 @@ int holmes_op_register(struct holmes_op *op)
 
     if (op->small || op->in_tx || op->out_tx || op->out_rx)
         return 0;
-    if (op->ring.nsend && op->in)
-        rc = holmes_conn_register(st->tx, op->in, in_bytes(a), &op->in_tx);
-    if (rc == 0 && op->ring.nsend && out_sent)
+    /* `out` first: of a gather in place it contains `in`, which then needs none of its own. */
+    if (op->ring.nsend && out_sent)
         rc = holmes_conn_register(st->tx, op->out, out_bytes(a), &op->out_tx);
+    if (rc == 0 && op->ring.nsend && op->in)
+        rc = holmes_conn_register(st->tx, op->in, in_bytes(a), &op->in_tx);
     if (rc == 0 && op->ring.nrecv && out_received)
         rc = holmes_conn_register(st->rx, op->out, out_bytes(a), &op->out_rx);
     return rc;
