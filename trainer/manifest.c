@@ -101,7 +101,7 @@ static int take_model(struct reader *r, const json_t *o)
                   {"vocab", &m->vocab}};
     const json_t *tied = json_object_get(o, "tied");
     char why[200];
-    int64_t v;
+    int64_t v = 0;
     int rc = 0;
 
     if (!json_is_object(o) || !json_is_boolean(tied))

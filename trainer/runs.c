@@ -1,5 +1,6 @@
 #include "runs.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -17,6 +18,7 @@ static int append(struct holmes_runs *r, const struct holmes_run *run)
         r->at = at;
         r->cap = cap;
     }
+    assert(r->at);
     r->at[r->n++] = *run;
     r->total += run->length * run->count;
     return 0;
