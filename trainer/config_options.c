@@ -165,7 +165,8 @@ const struct holmes_spec holmes_specs[] = {
 
     {.doc = "Checkpoints (docs/checkpoint.md)", .type = SPEC_GROUP},
     {"save", "DIR",
-     "write checkpoints into DIR, which all hosts must see: step-00000100 after step 100; always one "
+     "write checkpoints into DIR, which all hosts must see: step-00000100 after step 100; always "
+     "one "
      "after the last step",
      SPEC_TEXT, AT(save)},
     {"save-every", "N", "and one every N steps; 0: only after the last step", SPEC_INT,
@@ -186,7 +187,7 @@ const struct holmes_spec holmes_specs[] = {
      AT(log)},
     {"trace", "FILE",
      "write what every rank computed, sent and waited for, and when: JSON for chrome://tracing and "
-     "ui.perfetto.dev",
+     "ui.perfetto.dev; told to all ranks, rank 0 writes it",
      SPEC_TEXT, AT(trace)},
     {"measure-overlap", "N",
      "before training, N rounds of steps with --overlap on, off and without communication: prints "
