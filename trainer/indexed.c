@@ -134,7 +134,8 @@ static int parse_header(const char *name, const uint8_t *bytes, size_t size,
     if (!holmes_token_type_name(code))
         REFUSE("%s: code of the token type is %u; 1 to 5 or 8 is right", name, code);
     x->tokens.type = (enum holmes_token_type)code;
-    if (holmes_token_size(x->tokens.type) == 0)
+    x->item = holmes_token_size(x->tokens.type);
+    if (x->item == 0)
         REFUSE("%s: code of the token type is %u, %s, which is no type of tokens; uint8, int8, "
                "int16, int32, int64 or uint16 is right",
                name, code, holmes_token_type_name(code));
@@ -159,7 +160,6 @@ static int parse_header(const char *name, const uint8_t *bytes, size_t size,
 /* Lengths and pointers; the tokens' number comes out. */
 static int check_sequences(const char *name, struct holmes_indexed *x, char *why, size_t why_len)
 {
-    const uint64_t item = holmes_token_size(x->tokens.type);
     uint64_t at = 0; /* no overflow: below 2^31 times fewer sequences than the file has bytes */
 
     for (uint64_t s = 0; s < x->sequences; s++) {
@@ -173,9 +173,9 @@ static int check_sequences(const char *name, struct holmes_indexed *x, char *why
             REFUSE("%s: pointer of sequence %" PRIu64 " is %" PRId64 "; %" PRIu64
                    ", the end of the one before it, is right",
                    name, s, pointer, at);
-        at += (uint64_t)length * item;
+        at += (uint64_t)length * x->item;
     }
-    x->tokens.count = at / item;
+    x->tokens.count = at / x->item;
     return 0;
 }
 
@@ -226,7 +226,7 @@ int holmes_indexed_parse(const char *name, const uint8_t *bytes, size_t size, ui
         rc = check_documents(name, &x, why, why_len);
     if (rc != 0)
         return rc;
-    need = x.tokens.count * holmes_token_size(x.tokens.type);
+    need = x.tokens.count * x.item;
     if (bin_size != need)
         REFUSE("%s lists %" PRIu64 " tokens of type %s, %" PRIu64
                " bytes, but its .bin has %" PRIu64 ": they are not of one make",
@@ -276,7 +276,7 @@ uint64_t holmes_indexed_start(const struct holmes_indexed *x, uint64_t d)
 
     if (sequence >= x->sequences)
         return x->tokens.count;
-    return u64_at(x->pointers, sequence) / holmes_token_size(x->tokens.type);
+    return u64_at(x->pointers, sequence) / x->item;
 }
 
 uint64_t holmes_indexed_document(const struct holmes_indexed *x, uint64_t i)

@@ -57,6 +57,7 @@ int holmes_tokens_read(const struct holmes_tokens *t, uint64_t first, size_t n, 
 struct holmes_indexed {
     struct holmes_filemap idx, bin; /* zeroed after holmes_indexed_parse */
     struct holmes_tokens tokens;
+    uint64_t item; /* bytes of a token */
     uint64_t sequences, documents;
     const uint8_t *lengths, *pointers, *starts, *modes; /* not aligned; modes may be NULL */
 };

@@ -112,7 +112,7 @@ static int next_file(struct holmes_documents *d, char *why, size_t why_len)
 
 static int next_between_blanks(struct holmes_documents *d, char *why, size_t why_len)
 {
-    size_t n;
+    size_t n = 0;
     int rc;
 
     while ((rc = next_line(d, &n, why, why_len)) > 0) {
