@@ -127,9 +127,16 @@ static void print_conclusion(const struct holmes_summary runs[2], double slow_mb
                 p.saved * 1e3, p.predicted_saved * 1e3, p.share * 100);
 }
 
+/* What the losses are counted over. */
+static const char *unit(const struct holmes_summary runs[2])
+{
+    return runs[0].by_token && runs[1].by_token ? "token" : "byte";
+}
+
 int holmes_report_table(const struct holmes_summary runs[2], double slow_mbit, FILE *out)
 {
     struct holmes_table *t;
+    char label[64];
     int rc = holmes_table_create(4, &t);
 
     if (rc != 0)
@@ -143,8 +150,10 @@ int holmes_report_table(const struct holmes_summary runs[2], double slow_mbit, F
     if (has_sides(runs))
         table_crossing(t, runs, slow_mbit);
     holmes_table_rule(t);
-    row(t, "training loss at the end, nats/byte", 3, runs[0].final_loss, runs[1].final_loss);
-    row(t, "held-out loss, nats/byte", 3, runs[0].held_out, runs[1].held_out);
+    snprintf(label, sizeof label, "training loss at the end, nats/%s", unit(runs));
+    row(t, label, 3, runs[0].final_loss, runs[1].final_loss);
+    snprintf(label, sizeof label, "held-out loss, nats/%s", unit(runs));
+    row(t, label, 3, runs[0].held_out, runs[1].held_out);
     row(t, "unigram entropy of the held-out text", 3, runs[0].unigram, runs[1].unigram);
     rc = holmes_table_print(t, out);
     holmes_table_destroy(t);
@@ -160,7 +169,8 @@ static void draw_loss(const struct holmes_summary runs[2], FILE *out)
         .title = "Training loss",
         .subtitle = "the same model, text and seed: equal curves cover each other",
         .x = {"step", HOLMES_SVG_LINEAR},
-        .y = {"nats per byte", HOLMES_SVG_LINEAR},
+        .y = {strcmp(unit(runs), "byte") == 0 ? "nats per byte" : "nats per token",
+              HOLMES_SVG_LINEAR},
         .series = series,
         .nseries = 2};
 

@@ -98,6 +98,7 @@ static int read_config(struct reader *r)
         return refuse(r, "its config record has no model or no ranks");
     snprintf(s->placement, sizeof s->placement, "%s", text_of(r->config, "placement"));
     s->parameters = (uint64_t)number_of(model, "parameters");
+    s->by_token = strcmp(text_of(json_object_get(r->config, "data"), "unit"), "token") == 0;
     s->tokens_per_step = (uint64_t)(number_of(r->config, "batch") * number_of(model, "seq_len"));
     s->nsides = r->sides->peers ? 2 : 0;
     r->side_of = calloc((size_t)s->ranks, sizeof *r->side_of);

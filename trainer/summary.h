@@ -3,6 +3,7 @@
 #define HOLMES_SUMMARY_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,12 +28,13 @@ struct holmes_summary {
     const char *path;
     char placement[16];
     int steps, ranks;
+    bool by_token; /* losses are per token, not per byte of text */
     uint64_t parameters, tokens_per_step;
     double *step, *loss;                /* [steps] */
     double step_seconds;                /* mean without the first step */
     double tokens_per_s;                /* from it */
     double final_loss;                  /* mean of the last 10 steps */
-    double held_out, unigram;           /* nats per byte; negative: not evaluated */
+    double held_out, unigram;           /* nats; negative: not evaluated */
     int nsides;                         /* 0 or 1: nothing can cross */
     double crossing[HOLMES_KIND_COUNT]; /* bytes per step over the slow link, both directions */
     double busiest; /* bytes per step in the fuller direction between two sides */

@@ -220,7 +220,7 @@ static int encode_cached(struct holmes_bpe *b, const char *word, size_t len, str
     struct bpe_word *w;
     int rc = 0;
 
-    if (!b->words)
+    if (!b->words && ++b->uncached > WORDS / 16) /* a short text is not worth the memory */
         b->words = calloc(WORDS, sizeof *b->words);
     if (len > WORD_BYTES || !b->words)
         return encode_word(b, word, len, ids);

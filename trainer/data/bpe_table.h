@@ -37,7 +37,8 @@ struct holmes_bpe {
     struct bpe_symbol *symbols; /* scratch of one word */
     struct bpe_pair *heap;
     size_t scratch;         /* bytes of a word that it suffices for */
-    struct bpe_word *words; /* cache */
+    struct bpe_word *words; /* cache; NULL before its time */
+    size_t uncached;        /* words until then */
 };
 
 static inline uint32_t bpe_hash(uint64_t x)
