@@ -221,6 +221,8 @@ static const char program_doc[] =
     "      a model by name; --preset help lists them\n"
     "  holmes-train --data FILE --local 4 --pipeline 2 --data-parallel 2\n"
     "      four ranks on this machine\n"
+    "  holmes-train --data FILE --local 8 --tensor 2 --pipeline 2 --data-parallel 2\n"
+    "      eight, the layers of each stage shared by two\n"
     "  holmes-train --config run.yaml --lr 3e-4\n"
     "      options from a file, one of them changed\n"
     "  holmes-train --data FILE --steps 500 --print-config > run.yaml\n"
