@@ -12,7 +12,7 @@ train=$build/trainer/holmes-train
 topo=$build/topology/holmes-topo
 plugin=$build/plugin/libnccl-net-holmes.so
 
-model="--layers 12 --hidden 256 --heads 4 --sequence 64 --vocabulary 256 --untied"
+model="--layers 12 --hidden 256 --heads 4 --sequence 64 --vocabulary 256 --untied --holmes-train"
 batch=16 microbatch=2
 
 usage() {
@@ -183,7 +183,7 @@ EOT
 say ""
 say "== holmes-topo plan"
 # shellcheck disable=SC2086 # lists of options
-"$topo" plan "$out/cluster.yaml" $model --fp32 --global-batch $batch \
+"$topo" plan "$out/cluster.yaml" $model --global-batch $batch \
     --micro-batch $microbatch --tensor 1 --pipeline 2 --data 1 --efficiency 1 \
     -o "$out/plan.json" || fail "there is no plan"
 

@@ -15,7 +15,7 @@ hosts="a0 b0 a1 b1"
 # Gradients large against activations: 7.3 million parameters have 29 MB of gradients, the 16
 # sequences of 32 bytes of a step 0.8 MB of activations between the stages. Where they go is the
 # plan's affair; the sizes are given, for both runs are to have the same.
-model="--layers 4 --hidden 384 --heads 6 --sequence 32 --vocabulary 256 --untied --fp32"
+model="--layers 4 --hidden 384 --heads 6 --sequence 32 --vocabulary 256 --untied --holmes-train"
 split="--global-batch 16 --micro-batch 2 --tensor 1 --pipeline 2 --data 2"
 learning="--lr 1.5e-3 --warmup 20 --seed 1"
 tflops=0.03 # of a rank: its share of a few cores; it decides no placement, only expected times

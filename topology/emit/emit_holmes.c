@@ -59,6 +59,18 @@ static void write_order(const struct holmes_plan *p, const struct placed *nodes,
             fprintf(out, "%s%" PRId64, place ? "," : "", naive ? place : first[i] + k);
 }
 
+static void write_model(const struct holmes_plan_request *r, FILE *out)
+{
+    const struct holmes_gpt *m = &r->model;
+
+    fprintf(out, " --layers %d --channels %d --heads %d --seq-len %d", m->layers, m->hidden,
+            m->heads, m->sequence);
+    if (m->vocabulary > 0)
+        fprintf(out, " --vocab %d", m->vocabulary);
+    fprintf(out, "%s%s%s\n", m->tied ? " --tied" : "", m->recompute ? " --recompute" : "",
+            r->no_overlap ? " --overlap off" : "");
+}
+
 static int write_args(const struct holmes_plan_doc *doc, const struct holmes_emit_options *o,
                       FILE *out, char *why, size_t why_len)
 {
@@ -68,7 +80,13 @@ static int write_args(const struct holmes_plan_doc *doc, const struct holmes_emi
     int64_t *first = calloc((size_t)p->nnodes, sizeof *first);
     int rc = 0;
 
-    if (nodes && first) {
+    if (m->ffn > 0 && m->ffn != 4 * m->hidden) {
+        snprintf(why, why_len,
+                 "ffn %d: holmes-train's MLP is 4 x hidden = %d wide; plan without "
+                 "--ffn",
+                 m->ffn, 4 * m->hidden);
+        rc = -EINVAL;
+    } else if (nodes && first) {
         fprintf(out, "--pipeline %d --data-parallel %d", p->pipeline, p->data);
         if (p->tensor > 1)
             fprintf(out, " --tensor %d", p->tensor);
@@ -77,9 +95,7 @@ static int write_args(const struct holmes_plan_doc *doc, const struct holmes_emi
             fprintf(out, "%s%d", i ? "," : " --stage-layers ", p->stages[i].layers);
         fprintf(out, " --batch %" PRId64 " --microbatch %d", doc->request.global_batch,
                 p->micro_batch);
-        fprintf(out, " --layers %d --channels %d --heads %d --seq-len %d%s%s\n", m->layers,
-                m->hidden, m->heads, m->sequence, m->tied ? " --tied" : "",
-                m->recompute ? " --recompute" : "");
+        write_model(&doc->request, out);
     } else {
         rc = no_memory(why, why_len);
     }

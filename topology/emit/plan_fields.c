@@ -112,6 +112,7 @@ const struct holmes_json_field holmes_gpt_fields[] = {
     BOOL(holmes_gpt, half_gradients),
     BOOL(holmes_gpt, distributed_optimizer),
     INT(holmes_gpt, bytes_per_weight, 1, 8),
+    BOOL(holmes_gpt, holmes_train),
     {0},
 };
 

@@ -21,6 +21,7 @@ struct holmes_gpt {
                                --fp16 without --accumulate-allreduce-grads-in-fp32 */
     bool distributed_optimizer; /* optimizer state is divided over the data ranks */
     int bytes_per_weight;       /* 2: bf16 with fp32 master weights; 4: fp32 */
+    bool holmes_train;          /* memory as holmes-train takes it on CPUs, in fp32 */
 };
 
 /* "gpt-3.6b", ... into *out; -ENOENT with the names that exist in `why`. */

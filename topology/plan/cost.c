@@ -1,5 +1,6 @@
 /* See cost.h. */
 #include "cost.h"
+#include "plan/train_memory.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,7 +25,8 @@ double holmes_cost_head_s(const struct holmes_cost_job *job, const struct holmes
            (job->tensor * s->tflops * 1e12 * job->efficiency);
 }
 
-double holmes_cost_memory(const struct holmes_cost_job *job, int stage, int layers)
+/* As Megatron-LM keeps it. */
+static double gpu_memory(const struct holmes_cost_job *job, int stage, int layers)
 {
     const struct holmes_gpt *g = job->model;
     bool first = stage == 0, last = stage == job->pipeline - 1;
@@ -38,6 +40,12 @@ double holmes_cost_memory(const struct holmes_cost_job *job, int stage, int laye
         activations += holmes_gpt_embedding_activation(g, job->micro_batch);
     return parameters * holmes_gpt_parameter_bytes(g, job->data) + under_way * activations +
            holmes_gpt_working_set(g, job->micro_batch, job->tensor, last);
+}
+
+double holmes_cost_memory(const struct holmes_cost_job *job, int stage, int layers)
+{
+    return job->model->holmes_train ? holmes_train_memory(job, stage, layers)
+                                    : gpu_memory(job, stage, layers);
 }
 
 static void stage_compute(struct holmes_cost_job *job, int i)

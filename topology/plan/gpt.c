@@ -36,6 +36,13 @@ int holmes_gpt_check(const struct holmes_gpt *g, char *why, size_t why_len)
                  g->bytes_per_weight);
         return -EINVAL;
     }
+    if (g->holmes_train && (g->bytes_per_weight != 4 || g->scores_stored || g->sequence_parallel ||
+                            !g->distributed_optimizer || (g->ffn > 0 && g->ffn != 4 * g->hidden))) {
+        snprintf(why, why_len,
+                 "model: holmes-train has fp32 weights on CPUs, an MLP of 4 x hidden, the "
+                 "distributed optimizer, and neither sequence parallelism nor stored scores");
+        return -EINVAL;
+    }
     if (g->bytes_per_weight != 2 && g->bytes_per_weight != 4) {
         snprintf(why, why_len, "model: %d bytes per weight; it must be 2 (bf16) or 4 (fp32)",
                  g->bytes_per_weight);

@@ -26,6 +26,7 @@ enum {
     KEY_NO_SEQUENCE,
     KEY_SCORES,
     KEY_FP32,
+    KEY_HOLMES_TRAIN,
     KEY_HALF_GRADIENTS,
     KEY_WHOLE_OPTIMIZER,
     KEY_TENSOR,
@@ -48,7 +49,7 @@ struct options {
     struct holmes_plan_request request;
     struct holmes_gpt given; /* sizes told one by one; 0: not told */
     bool has_model, has_vocabulary, untied, recompute, no_sequence, scores, fp32, half_gradients;
-    bool whole_optimizer, separate, json, explain;
+    bool holmes_train, whole_optimizer, separate, json, explain;
 };
 
 static const struct argp_option argp_options[] = {
@@ -77,6 +78,8 @@ static const struct argp_option argp_options[] = {
      "every GPU of a tensor group keeps, and sends to the next stage, all activations", 0},
     {"store-scores", KEY_SCORES, NULL, 0, "attention scores are kept (no flash attention)", 0},
     {"fp32", KEY_FP32, NULL, 0, "weights in fp32 (default: bf16 with fp32 master weights)", 0},
+    {"holmes-train", KEY_HOLMES_TRAIN, NULL, 0,
+     "for holmes-train on CPUs: fp32, no sequence parallelism, its memory", 0},
     {"half-gradients", KEY_HALF_GRADIENTS, NULL, 0,
      "gradients in 2 bytes, as Megatron-LM's --fp16 keeps them (default: fp32)", 0},
     {"whole-optimizer", KEY_WHOLE_OPTIMIZER, NULL, 0,
@@ -200,6 +203,9 @@ static error_t parse_model(int key, char *arg, struct argp_state *state)
     case KEY_FP32:
         o->fp32 = true;
         return 0;
+    case KEY_HOLMES_TRAIN:
+        o->holmes_train = true;
+        return 0;
     case KEY_HALF_GRADIENTS:
         o->half_gradients = true;
         return 0;
@@ -281,7 +287,9 @@ static void model_settle(struct options *o, struct argp_state *state)
     m->scores_stored |= o->scores;
     m->half_gradients |= o->half_gradients;
     m->distributed_optimizer &= !o->whole_optimizer;
-    if (o->fp32)
+    m->holmes_train |= o->holmes_train;
+    m->sequence_parallel &= !m->holmes_train;
+    if (o->fp32 || m->holmes_train)
         m->bytes_per_weight = 4;
 }
 

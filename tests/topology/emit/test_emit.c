@@ -519,7 +519,7 @@ Test(emit, trainer_has_the_plan_s_three_dimensions)
         .model = "small", .layers = 4, .tensor = 2, .pipeline = 2, .data = 2, .stage_layers = even};
     const struct holmes_emit_part *part = holmes_emit_find_part(&holmes_emit_holmes, "args");
     struct holmes_plan_doc doc = plan_make(&shape, parts, 2);
-    char *text;
+    char *text, why[300] = "";
 
     doc.request.model.recompute = true;
     text = emitted(&doc, part->write, &(struct holmes_emit_options){0});
@@ -528,5 +528,14 @@ Test(emit, trainer_has_the_plan_s_three_dimensions)
               "%s", text);
     cr_expect(strstr(text, " --recompute\n"), "%s", text);
     free(text);
+    doc.request.no_overlap = true;
+    doc.request.model.vocabulary = 50257;
+    text = emitted(&doc, part->write, &(struct holmes_emit_options){0});
+    cr_expect(strstr(text, " --vocab 50257 --recompute --overlap off\n"), "%s", text);
+    free(text);
+    doc.request.model.ffn = 3 * doc.request.model.hidden;
+    cr_expect_eq(part->write(&doc, &(struct holmes_emit_options){0}, stdout, why, sizeof why),
+                 -EINVAL);
+    cr_expect(strstr(why, "holmes-train's MLP is 4 x hidden"), "%s", why);
     holmes_plan_doc_fini(&doc);
 }
