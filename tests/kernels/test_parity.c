@@ -3,6 +3,8 @@
 #include "layers.h"
 #include "numeric.h"
 
+#include <stdbool.h>
+
 #define TOLERANCE 2e-5 /* of the largest number of the same array */
 
 /* Around one vector, around the block of attention (64), one row, one column, and the sizes of a
@@ -74,7 +76,134 @@ Test(parity, cpu_layers_agree_with_ref_on_one_thread)
 Test(parity, cpu_layers_agree_with_ref_on_several_threads)
 {
     compare_all(2);
-    compare_all(5);
+    compare_all(3);
+}
+
+/* Both have been through the same layer; true when every bit is the same. */
+static bool buffers_equal(const struct layer_buffers *a, const struct layer_buffers *b)
+{
+    bool equal = memcmp(a->out, b->out, a->n_out * sizeof(float)) == 0;
+
+    for (int i = 0; i < LAYER_SAVED; i++)
+        equal = equal && memcmp(a->saved[i], b->saved[i], a->n_saved[i] * sizeof(float)) == 0;
+    for (int i = 0; i < LAYER_INPUTS; i++)
+        equal = equal && (a->n_in[i] == 0 ||
+                          memcmp(a->grad[i], b->grad[i], a->n_in[i] * sizeof(float)) == 0);
+    return equal;
+}
+
+Test(parity, same_number_of_threads_gives_the_same_bits)
+{
+    const int last = (int)(sizeof shapes / sizeof shapes[0]);
+
+    for (int threads = 1; threads <= 3; threads++) {
+        holmes_kernels_set_threads(threads);
+        for (size_t i = 0; i < nlayers; i++) {
+            for (int j = 5; j < last; j++) {
+                struct layer_buffers a, b;
+                double a_loss, b_loss;
+
+                run(holmes_kernels_find("cpu"), &layers[i], &shapes[j], &a, &a_loss);
+                run(holmes_kernels_find("cpu"), &layers[i], &shapes[j], &b, &b_loss);
+                cr_expect(buffers_equal(&a, &b) && a_loss == b_loss,
+                          "%s, shape %d, %d threads: two runs differ", layers[i].name, j, threads);
+                layer_buffers_fini(&a);
+                layer_buffers_fini(&b);
+            }
+        }
+    }
+}
+
+struct xent_result {
+    double loss;
+    float *lse, *dlogits; /* (N), (N, V) */
+};
+
+/* Cross entropy over a vocabulary in `parts`, each with its own columns. */
+static struct xent_result xent_in_parts(const struct holmes_kernels *k, const float *logits,
+                                        const int32_t *targets, int N, int V, int parts)
+{
+    const size_t rows = (size_t)N, width = (size_t)V;
+    struct xent_result r = {0, calloc(rows, sizeof(float)), calloc(rows * width, sizeof(float))};
+    float *part = calloc(rows * width, sizeof *part);
+    float *stats = calloc((size_t)parts * 3 * rows, sizeof *stats);
+
+    cr_assert(r.lse && r.dlogits && part && stats);
+    for (int backward = 0; backward < 2; backward++) {
+        for (int p = 0; p < parts; p++) {
+            const size_t first = width * (size_t)p / (size_t)parts;
+            const size_t n = width * (size_t)(p + 1) / (size_t)parts - first;
+
+            for (size_t i = 0; i < rows; i++)
+                memcpy(part + i * n, logits + i * width + first, n * sizeof *part);
+            if (!backward) {
+                k->xent_stats(stats + (size_t)p * 3 * rows, part, targets, N, (int)n, (int)first);
+                continue;
+            }
+            k->xent_backward(part, part, r.lse, targets, 0.5f, N, (int)n, (int)first);
+            for (size_t i = 0; i < rows; i++)
+                memcpy(r.dlogits + i * width + first, part + i * n, n * sizeof *part);
+        }
+        if (!backward)
+            k->xent_combine(&r.loss, r.lse, stats, parts, N);
+    }
+    free(part);
+    free(stats);
+    return r;
+}
+
+static void xent_result_destroy(struct xent_result *r)
+{
+    free(r->lse);
+    free(r->dlogits);
+}
+
+static void compare_parts(const struct holmes_kernels *k, int N, int V)
+{
+    float *logits = numeric_noise("logits", (size_t)N * V, 1, 3);
+    int32_t *targets = numeric_tokens("targets", (size_t)N, V);
+    struct xent_result whole = xent_in_parts(k, logits, targets, N, V, 1);
+
+    for (int parts = 2; parts <= 3 && parts <= V; parts++) {
+        struct xent_result r = xent_in_parts(k, logits, targets, N, V, parts);
+
+        cr_expect_float_eq(r.loss, whole.loss, 1e-6 * (fabs(whole.loss) + N),
+                           "%s, %d x %d in %d parts: loss %.9g, %.9g", k->name, N, V, parts, r.loss,
+                           whole.loss);
+        cr_expect_leq(numeric_distance(r.lse, whole.lse, (size_t)N), 1e-6);
+        cr_expect_leq(numeric_distance(r.dlogits, whole.dlogits, (size_t)N * V), 3e-6,
+                      "%s, %d x %d in %d parts", k->name, N, V, parts);
+        xent_result_destroy(&r);
+    }
+    xent_result_destroy(&whole);
+    free(logits);
+    free(targets);
+}
+
+Test(parity, parts_of_a_vocabulary_add_up_to_the_whole)
+{
+    static const int sizes[][2] = {{1, 1}, {1, 2}, {1, 7}, {17, 7}, {1, 50257}, {3, 50257}};
+    const char *names[] = {"ref", "cpu"};
+
+    for (int i = 0; i < 2; i++)
+        for (size_t j = 0; j < sizeof sizes / sizeof sizes[0]; j++)
+            compare_parts(holmes_kernels_find(names[i]), sizes[j][0], sizes[j][1]);
+}
+
+Test(parity, a_vocabulary_of_one_costs_nothing)
+{
+    const char *names[] = {"ref", "cpu"};
+
+    for (int i = 0; i < 2; i++) {
+        const float logit = 3.5f;
+        const int32_t target = 0;
+        struct xent_result r =
+            xent_in_parts(holmes_kernels_find(names[i]), &logit, &target, 1, 1, 1);
+
+        cr_expect_float_eq(r.loss, 0, 1e-6);
+        cr_expect_float_eq(r.dlogits[0], 0, 1e-6);
+        xent_result_destroy(&r);
+    }
 }
 
 Test(parity, comparison_finds_one_wrong_element)
