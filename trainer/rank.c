@@ -423,6 +423,7 @@ static int resume(struct rank *r)
 
     if (holmes_ckpt_run_load(r->ckpt, r->trainer, &r->resumed, &f) != 0)
         return ckpt_fail(r, &f);
+    r->progress.first = (uint64_t)r->resumed.step;
     if (r->resumed.path[0])
         tell_resumed(r);
     else if (r->config->init)

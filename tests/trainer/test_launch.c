@@ -204,6 +204,56 @@ Test(launch, refuses_what_only_running_finds_out)
     }
 }
 
+Test(launch, refuses_checkpoints_that_are_none)
+{
+    static const struct refusal cases[] = {
+        {"--data %T " SMALL " --save-every 5", 2, "--save-every 5 needs --save"},
+        {"--data %T " SMALL " --keep 5", 2, "--keep 5 needs --save"},
+        {"--data %T " SMALL " --resume latest", 2, "--save DIR, which is missing"},
+        {"--data %T " SMALL " --resume %D/none", 2, "none: No such file"},
+        {"--data %T " SMALL " --resume %D", 2, "there is no checkpoint"},
+        {"--data %T " SMALL " --resume %T", 2, "a folder is right"},
+        {"--data %T " SMALL " --local 2 --pipeline 2 --plugin %P --resume %D", 2,
+         "there is no checkpoint"},
+        {"--data %T " SMALL " --local 2 --pipeline 2 --plugin %P --save %D/a/b", 2,
+         "cannot make this folder"},
+        {"--data %T " SMALL " --init %T", 2, "--init"},
+        {"--data %T " SMALL " --init %D", 2, "model.safetensors: No such file"},
+        {"export %D -o %D/model", 2, "there is no checkpoint"},
+    };
+
+    CHECK(cases);
+}
+
+/* Three ranks go on from what two have saved; one of them finds the damage and speaks for all. */
+Test(launch, a_damaged_checkpoint_ends_the_job_with_one_sentence)
+{
+    struct refusal c = {"--data %T " SMALL " --batch 12 --local 3 --data-parallel 3 --plugin %P "
+                        "--resume %D/c --steps 2 --quiet",
+                        2, "checksum of its second moments"};
+    char shard[160];
+    struct process p;
+    FILE *f;
+    int last;
+
+    process_start(&p, NULL,
+                  "--data %s " SMALL
+                  " --batch 12 --local 2 --tensor 2 --plugin %s --steps 1 --save "
+                  "%s/c --quiet",
+                  text, plugin(), dir);
+    cr_assert(process_wait(&p, PATIENCE_MS));
+    cr_assert_eq(p.status, 0, "%s", p.err);
+    snprintf(shard, sizeof shard, "%s/c/step-00000001/shard-00000-of-00002.safetensors", dir);
+    f = fopen(shard, "r+e");
+    cr_assert_not_null(f);
+    cr_assert_eq(fseek(f, -1, SEEK_END), 0);
+    last = fgetc(f);
+    cr_assert_eq(fseek(f, -1, SEEK_END), 0);
+    fputc(last ^ 1, f);
+    cr_assert_eq(fclose(f), 0);
+    check_refusal(&c);
+}
+
 Test(launch, refuses_a_port_that_is_taken)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
