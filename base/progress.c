@@ -52,6 +52,14 @@ static int line_fit(char *buf, int columns)
     return used;
 }
 
+/* Negative: not known. */
+static double time_left(const struct holmes_progress *p, uint64_t done, double elapsed_s)
+{
+    if (done == p->total)
+        return 0;
+    return done > p->first ? elapsed_s * (double)(p->total - done) / (double)(done - p->first) : -1;
+}
+
 int holmes_progress_format(const struct holmes_progress *p, double elapsed_s, bool finished,
                            int columns, char *buf, size_t len)
 {
@@ -59,8 +67,7 @@ int holmes_progress_format(const struct holmes_progress *p, double elapsed_s, bo
     double share = p->total ? (double)done / (double)p->total : 1.0;
     int cells = (int)(share * BAR_CELLS);
     char bar[BAR_CELLS + 1], when[24], counts[48] = "";
-    double left_s =
-        done > p->first ? elapsed_s * (double)(p->total - done) / (double)(done - p->first) : -1.0;
+    double left_s = time_left(p, done, elapsed_s);
 
     memset(bar, '#', (size_t)cells);
     memset(bar + cells, '.', (size_t)(BAR_CELLS - cells));

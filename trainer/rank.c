@@ -622,6 +622,7 @@ static int train(struct rank *r, double *held_out)
     int code = 0;
 
     r->started_ns = r->step_ns = holmes_now_ns();
+    r->progress.first = (uint64_t)r->resumed.step;
     for (int step = r->resumed.step + 1; step <= c->steps && code == 0; step++) {
         struct holmes_step_result s;
         int rc = holmes_trainer_step(r->trainer, step, &s);

@@ -78,6 +78,19 @@ static struct holmes_stage *stage_of(bool tied, int first, int last)
     return s;
 }
 
+/* Equation 3 of arXiv 2104.04473 has 96 B s l h^2 (1 + s/6h + V/16lh) for a step in which layers
+ * are computed four times; forward and backward alone are three quarters of its first two terms,
+ * and the head, which it counts three times, as it stands. */
+Test(model, counts_operations_as_the_paper_does)
+{
+    const struct holmes_model m = {
+        .layers = 30, .channels = 3072, .heads = 32, .seq_len = 2048, .vocab = 51200};
+    const double l = m.layers, h = m.channels, s = m.seq_len, V = m.vocab;
+    const double layers = 0.75 * 96 * l * h * h * (1 + s / (6 * h)), head = 6 * h * V;
+
+    cr_assert_float_eq(holmes_model_flops_per_token(&m) / (layers + head), 1, 1e-12);
+}
+
 Test(model, stages_hold_its_parameters_without_gaps)
 {
     for (int tied = 0; tied < 2; tied++) {

@@ -36,6 +36,19 @@ Test(progress, nothing_done_has_no_estimate_and_too_much_done_is_all)
     cr_assert_str_eq(line, "x [####################] 100%  eta 0:00");
 }
 
+Test(progress, the_estimate_leaves_out_what_was_done_before)
+{
+    struct holmes_progress p = {
+        .label = "train", .total = 500, .done = 425, .first = 400, .counts = true};
+    char line[256];
+
+    holmes_progress_format(&p, 50.0, false, 200, line, sizeof line);
+    cr_assert_str_eq(line, "train [#################...]  85%  425/500  eta 2:30");
+    p.done = 400;
+    holmes_progress_format(&p, 50.0, false, 200, line, sizeof line);
+    cr_assert_str_eq(line, "train [################....]  80%  400/500  eta -");
+}
+
 Test(progress, line_is_cut_to_the_columns_between_characters)
 {
     struct holmes_progress p = {.label = "µµµµ", .total = 10};
@@ -62,6 +75,23 @@ Test(progress, times_read_as_a_clock)
         holmes_progress_format_time(cases[i].s, buf, sizeof buf);
         cr_assert_str_eq(buf, cases[i].text, "%g gave %s", cases[i].s, buf);
     }
+}
+
+Test(progress, file_gets_every_line_when_asked)
+{
+    struct holmes_progress p;
+    FILE *f = tmpfile();
+    int lines = 0, c;
+
+    holmes_progress_init(&p, f, "run", 100, true);
+    p.log_interval_ns = 0;
+    for (uint64_t i = 1; i <= 100; i++)
+        holmes_progress_update(&p, i, "x");
+    rewind(f);
+    while ((c = fgetc(f)) != EOF)
+        lines += c == '\n';
+    cr_assert_eq(lines, 100);
+    fclose(f);
 }
 
 Test(progress, file_gets_first_and_last_line_only_when_quick)
