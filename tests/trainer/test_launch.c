@@ -151,6 +151,9 @@ Test(launch, refuses_values_that_do_not_go_together)
         {"--data %T --heads 5", 2, "heads"},
         {"--data %T --batch 7 --microbatch 2", 2, "multiple of 2"},
         {"--data %T --local 2 --data-parallel 2 --batch 6 --microbatch 2", 2, "multiple of 4"},
+        {"--data %T --rank 0 --world 65536 --rendezvous h:1 --data-parallel 65536 "
+         "--microbatch 65536",
+         2, "multiple of 4294967296"},
         {"--data %T --local 3 --pipeline 3 --layers 2", 2, "--pipeline 3"},
         {"--data %T --local 3 --pipeline 2", 2, "must agree"},
         {"--data %T --local 2 --tensor 4", 2, "--tensor 4 are 4 ranks, but there are 2"},
