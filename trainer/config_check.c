@@ -110,12 +110,13 @@ static int check_virtual(const struct holmes_config *c, char *why, size_t why_le
 static int check_split(const struct holmes_config *c, char *why, size_t why_len)
 {
     int world = holmes_config_world(c), parts = c->stages * c->virtual_stages, rc = 0;
+    long long round = (long long)c->replicas * c->microbatch;
     int *order;
 
-    if (c->batch % (c->replicas * c->microbatch) != 0)
+    if (c->batch % round != 0)
         REFUSE("--batch %d cannot be divided by --data-parallel %d times --microbatch %d: a "
-               "multiple of %d is right",
-               c->batch, c->replicas, c->microbatch, c->replicas * c->microbatch);
+               "multiple of %lld is right",
+               c->batch, c->replicas, c->microbatch, round);
     if (c->model.heads % c->tensors != 0)
         REFUSE("--tensor %d does not divide the model's --heads %d: each of its ranks takes as "
                "many heads",
