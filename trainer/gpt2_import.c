@@ -298,11 +298,12 @@ int holmes_gpt2_import(const char *path, const struct holmes_config *c, struct h
     char file[HOLMES_CKPT_PATH_MAX + 64], config[HOLMES_CKPT_PATH_MAX + 64], problem[1000];
     struct importer im = {.path = path, .config = c, .why = why, .why_len = why_len};
     struct stat st;
+    const size_t len = strlen(path);
     int rc = 0;
 
-    if (strlen(path) >= HOLMES_CKPT_PATH_MAX)
+    if (len >= HOLMES_CKPT_PATH_MAX)
         FAIL(-ENAMETOOLONG, "--init %.60s...: the path is too long", path);
-    snprintf(file, sizeof file, "%s", path);
+    memcpy(file, path, len + 1);
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
         snprintf(file, sizeof file, "%s/model.safetensors", path);
         snprintf(config, sizeof config, "%s/config.json", path);
