@@ -426,6 +426,7 @@ const struct holmes_kernels holmes_kernels_ref = {
     .copy = holmes_host_copy,
     .sync = holmes_host_sync,
     .stream = holmes_host_stream,
+    .error = holmes_host_error,
     .embedding_forward = embedding_forward,
     .embedding_backward = embedding_backward,
     .layernorm_forward = layernorm_forward,

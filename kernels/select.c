@@ -1,10 +1,17 @@
-/* Finds a table by name, and holds the memory calls of the tables that run on the host. Another
- * table (cuda) is one more entry of `backends`. */
+/* Finds a table by name, and holds the memory calls of the tables that run on the host. Tables for
+ * GPUs are in a library that is opened when one is asked for: the program itself starts on machines
+ * that have neither CUDA nor a driver. */
 #include "backends.h"
+#include "cuda/table.h"
 
+#include <dlfcn.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Fastest first. */
 static const struct holmes_kernels *const backends[] = {&holmes_kernels_cpu, &holmes_kernels_ref};
@@ -23,9 +30,75 @@ const struct holmes_kernels *holmes_kernels_find(const char *name)
     return NULL;
 }
 
+static bool needs_gpu(const char *name)
+{
+    return strcmp(name, "cuda") == 0 || strcmp(name, "cuda-bf16") == 0;
+}
+
+bool holmes_kernels_known(const char *name)
+{
+    return needs_gpu(name) || holmes_kernels_find(name);
+}
+
+/* Where it lies in a build folder, beside the program's; installed; or where the loader looks. */
+static void *open_library(char *why, size_t size)
+{
+    const char *places[] = {"/../kernels/cuda/", "/../../kernels/cuda/", NULL};
+    char program[PATH_MAX], path[PATH_MAX + 64];
+    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    void *library;
+
+    for (int i = 0; n > 0 && places[i]; i++) {
+        program[n] = '\0';
+        snprintf(path, sizeof path, "%s%s" HOLMES_CUDA_LIBRARY, dirname(program), places[i]);
+        if (access(path, F_OK) != 0)
+            continue;
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!library)
+            snprintf(why, size, "cannot be opened: %s", dlerror());
+        return library;
+    }
+    library = dlopen(HOLMES_LIBDIR "/" HOLMES_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        library = dlopen(HOLMES_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        snprintf(why, size,
+                 "needs " HOLMES_CUDA_LIBRARY ", which a build with CUDA (-Dcuda=enabled) makes: "
+                 "%s",
+                 dlerror());
+    return library;
+}
+
+const struct holmes_kernels *holmes_kernels_open(const char *name, int local_rank, char *why,
+                                                 size_t why_size)
+{
+    const struct holmes_kernels *k = NULL;
+    char reason[600] = "";
+    void *library;
+
+    if (!name || !needs_gpu(name)) {
+        k = holmes_kernels_find(name);
+        if (!k)
+            snprintf(why, why_size, "\"%s\": %s are right", name, holmes_kernels_names());
+        return k;
+    }
+    library = open_library(reason, sizeof reason);
+    if (library) {
+        holmes_cuda_open_fn *open_tables = (holmes_cuda_open_fn *)dlsym(library, HOLMES_CUDA_OPEN);
+
+        if (open_tables)
+            k = open_tables(name, sizeof *k, local_rank, reason, sizeof reason);
+        else
+            snprintf(reason, sizeof reason, "is no library of Holmes: it has no " HOLMES_CUDA_OPEN);
+    }
+    if (!k)
+        snprintf(why, why_size, "\"%s\" %s", name, reason);
+    return k;
+}
+
 const char *holmes_kernels_names(void)
 {
-    return "cpu, ref";
+    return "cpu, ref, cuda, cuda-bf16";
 }
 
 void holmes_kernels_set_threads(int threads)
@@ -73,6 +146,11 @@ void holmes_host_sync(void)
 }
 
 void *holmes_host_stream(void)
+{
+    return NULL;
+}
+
+const char *holmes_host_error(void)
 {
     return NULL;
 }

@@ -184,7 +184,7 @@ int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
         rc = check_labels(c->host_labels, "host-label", holmes_config_world(c), why, why_len);
     if (rc == 0)
         rc = check_labels(c->clusters, "cluster", holmes_config_world(c), why, why_len);
-    if (rc == 0 && !holmes_kernels_find(c->kernels))
+    if (rc == 0 && !holmes_kernels_known(c->kernels))
         REFUSE("--kernels \"%s\": one of %s is right", c->kernels, holmes_kernels_names());
     if (rc == 0 && c->data)
         rc = holmes_config_check_data(c, why, why_len);

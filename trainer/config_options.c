@@ -85,8 +85,10 @@ const struct holmes_spec holmes_specs[] = {
      AT(max_skipped), 1, 1000000, "10"},
     {"seed", "N", "of weights and data; every split of the ranks sees the same", SPEC_U64, AT(seed),
      .def = "1"},
-    {"kernels", "ref|cpu", "plain C, or OpenBLAS and vectorised loops", SPEC_TEXT, AT(kernels),
-     .def = "cpu"},
+    {"kernels", "ref|cpu|cuda|cuda-bf16",
+     "plain C; OpenBLAS and vectorised loops; an NVIDIA GPU with all numbers in float32, or with "
+     "activations in bfloat16 and masters of the weights in float32",
+     SPEC_TEXT, AT(kernels), .def = "cpu"},
     {"threads", "N", "threads of the kernels per rank; 0: cores / local ranks", SPEC_INT,
      AT(threads), 0, 1024, "0"},
 

@@ -47,6 +47,7 @@ struct rank {
     struct holmes_links links;
     struct holmes_wires wires;
     struct holmes_dataloader *data;
+    const struct holmes_kernels *kernels;
     struct holmes_trainer *trainer;
     struct holmes_ckpt_run *ckpt;
     struct holmes_resumed resumed; /* path "": the run begins */
@@ -354,21 +355,30 @@ static int threads(const struct holmes_config *c)
     return cores > 0 ? cores : 1;
 }
 
+/* A GPU is taken by how many ranks before this one are on the same host. */
+static int open_kernels(struct rank *r)
+{
+    const struct holmes_config *c = r->config;
+    char why[700] = "";
+    int before = 0;
+
+    for (int i = 0; i < r->rank; i++)
+        before += strcmp(r->hosts[i], r->hosts[r->rank]) == 0;
+    r->kernels = holmes_kernels_open(c->kernels, before, why, sizeof why);
+    if (!r->kernels)
+        return rank_fail(r, HOLMES_EXIT_FAILED, false, "--kernels %s", why);
+    holmes_kernels_set_threads(threads(c));
+    return 0;
+}
+
 static int open_trainer(struct rank *r)
 {
     const struct holmes_config *c = r->config;
-    struct holmes_trainer_attr attr = {.config = c,
-                                       .group = r->group,
-                                       .links = &r->links,
-                                       .data = r->data,
-                                       .kernels = holmes_kernels_find(c->kernels)};
+    struct holmes_trainer_attr attr = {
+        .config = c, .group = r->group, .links = &r->links, .data = r->data, .kernels = r->kernels};
     size_t peak;
     int rc;
 
-    if (!attr.kernels)
-        return rank_fail(r, HOLMES_EXIT_USAGE, false, "--kernels \"%s\": %s are right", c->kernels,
-                         holmes_kernels_names());
-    holmes_kernels_set_threads(threads(c));
     if (holmes_memory_resident(&r->resident, &peak) != 0)
         r->resident = 0;
     rc = holmes_trainer_create(&attr, &r->trainer);
@@ -498,6 +508,9 @@ static int step_failed(struct rank *r, const char *what, int step, int rc)
 
     for (int i = 0; k && i < k->comm->size && n < sizeof members; i++)
         n += (size_t)snprintf(members + n, sizeof members - n, "%s%d", i ? ", " : "", k->ranks[i]);
+    if (r->kernels->error())
+        return rank_fail(r, HOLMES_EXIT_FAILED, false, "%s %d: the GPU failed: %s", what, step,
+                         r->kernels->error());
     if (!k)
         return rank_fail(r, HOLMES_EXIT_FAILED, true, "%s %d: %s", what, step, holmes_strerror(rc));
     return rank_fail(r, HOLMES_EXIT_FAILED, true, "%s %d: %s among ranks %s: %s", what, step,
@@ -627,9 +640,9 @@ static int train(struct rank *r, double *held_out)
         struct holmes_step_result s;
         int rc = holmes_trainer_step(r->trainer, step, &s);
 
-        if (rc == -EDOM)
+        if (rc == -EDOM && !r->kernels->error())
             return not_finite(r, step);
-        if (rc != 0)
+        if (rc != 0 || r->kernels->error())
             return step_failed(r, "step", step, rc);
         code = after_step(r, step, &s);
         if (code == 0 && c->eval_every > 0 && step % c->eval_every == 0 && step < c->steps) {
@@ -861,6 +874,8 @@ static int run_job(struct rank *r)
         code = agree_on_checkpoint(r);
     if (code == 0)
         code = place(r);
+    if (code == 0)
+        code = open_kernels(r);
     if (code == 0)
         code = open_network(r);
     if (code == 0)

@@ -41,6 +41,7 @@ const struct holmes_kernels holmes_kernels_cpu = {
     .copy = holmes_host_copy,
     .sync = holmes_host_sync,
     .stream = holmes_host_stream,
+    .error = holmes_host_error,
     .embedding_forward = holmes_cpu_embedding_forward,
     .embedding_backward = holmes_cpu_embedding_backward,
     .layernorm_forward = holmes_cpu_layernorm_forward,

@@ -2,7 +2,8 @@
  *
  * Fillings: `ref`, plain C that reads like the paper and sums in double; `cpu`, OpenBLAS for GEMM
  * and vectorised, threaded loops for the rest. The same call on the same machine with the same
- * number of threads gives the same bits. No call fails or allocates; every size is at least 1
+ * number of threads gives the same bits. No call allocates or fails (see `error`
+ * for a device that does); every size is at least 1
  * unless it says otherwise; arguments overlap only where a comment allows it. Calls come from one
  * thread at a time. A table may queue its calls: they run in the order they were made, and their
  * results can be read by later calls of the table, by `copy`, or after `sync`.
@@ -24,6 +25,7 @@
 
 #include "dtype.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,6 +52,10 @@ struct holmes_kernels {
     /* The queue that calls go to (a cudaStream_t), for communication that is to run in its order;
      * NULL where calls are done when they return. */
     void *(*stream)(void);
+    /* What went wrong with a call since the table was opened, as a sentence; NULL: nothing, which
+     * after `sync`, or a `copy` to the host, is known for every call made before. What such calls
+     * wrote is then worth nothing. Tables on the host return NULL always. */
+    const char *(*error)(void);
 
     /* out[b,t] = wte[tokens[b,t]] + wpe[t], where a token outside [first, first + V) has no row
      * and adds nothing. out (B, T, C); tokens (B, T), 0 or more; wte (V, C); wpe (T, C), or NULL:
@@ -134,7 +140,15 @@ struct holmes_kernels {
 
 /* The table of that name ("ref", "cpu"; NULL: the fastest built in) or NULL when there is none. */
 const struct holmes_kernels *holmes_kernels_find(const char *name);
-/* Comma-separated names of the tables built in, for messages. */
+/* The same, and also tables that need a GPU ("cuda": float32, "cuda-bf16"), which are a library of
+ * their own, libholmes-kernels-cuda.so, opened here. local_rank: how many ranks of the job on this
+ * machine come before this one; it says which GPU is taken, for the life of the process. NULL with
+ * a sentence in `why` when there is no such table, library or GPU. */
+const struct holmes_kernels *holmes_kernels_open(const char *name, int local_rank, char *why,
+                                                 size_t why_size);
+/* Whether that is a name that holmes_kernels_open knows; opens nothing. */
+bool holmes_kernels_known(const char *name);
+/* Comma-separated names of all tables, for messages. */
 const char *holmes_kernels_names(void);
 
 /* Threads that calls may use, OpenMP's and OpenBLAS's; 1 until set. Values below 1 count as 1. Call
