@@ -45,7 +45,9 @@ esac
 # --- a place of our own -----------------------------------------------------------------------
 
 if [ -z "${overlap_inside-}" ]; then
-    [ -x "$train" ] && [ -e "$plugin" ] || fail "no build in $top/build: run ninja -C build first"
+    if [ ! -x "$train" ] || [ ! -e "$plugin" ]; then
+        fail "no build in $top/build: run ninja -C build first"
+    fi
     isolation=$(net_isolation) || fail "network namespaces are not allowed here"
     # Not with exec: unshare ignores SIGTERM, this shell does not, and unshare follows it.
     # shellcheck disable=SC2086 # a list of words

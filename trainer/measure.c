@@ -231,7 +231,7 @@ static int measure(struct bench *b, struct holmes_measure *out)
 static int measure_aside(struct bench *b, struct holmes_measure *out)
 {
     struct holmes_links *l = b->links;
-    uint64_t waited[HOLMES_LINKS_MAX];
+    uint64_t waited[HOLMES_LINKS_MAX] = {0};
     int rc;
 
     for (int i = 0; i < l->count; i++)
@@ -251,7 +251,7 @@ int holmes_measure_overlap(struct holmes_trainer *t, struct holmes_links *links,
                       .links = links,
                       .rounds = rounds,
                       .count = (size_t)HOLMES_MEASURE_MODES * (size_t)rounds * TIMED_STEPS};
-    struct saved saved = {.data = malloc(saved_floats(t) * sizeof(float))};
+    struct saved saved = {.data = malloc(saved_floats(t) * sizeof(float) + 1)};
     int rc;
 
     b.ms = calloc(b.count, sizeof *b.ms);
