@@ -248,6 +248,7 @@ void ckpt_job_run(struct ckpt_job *job)
         pthread_join(ids[r], NULL);
     thread_hub_destroy(s.hub);
     holmes_group_destroy(s.group);
+    holmes_config_fini(&s.config);
 }
 
 void ckpt_job_ok(struct ckpt_job *job)

@@ -320,4 +320,5 @@ Test(ckpt_folder, ranks_that_do_not_share_the_folder_are_told)
         cr_expect_not_null(strstr(why, "all hosts share"), "%s", why);
         holmes_saver_close(saver);
     }
+    holmes_config_fini(&c);
 }
