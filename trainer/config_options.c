@@ -344,8 +344,10 @@ static int apply(const struct said *said, struct holmes_config *c, char *why, si
     size_t len = 0;
     int rc = 0;
 
-    if (preset)
-        rc = holmes_preset_apply(preset, c, why, why_len);
+    if (preset) {
+        snprintf(why, why_len, "--");
+        rc = holmes_preset_apply(preset, c, why + 2, why_len - 2);
+    }
     if (rc == 0 && path)
         rc = holmes_config_file_read(path, &data, &len, why, why_len);
     if (rc == 0 && path)

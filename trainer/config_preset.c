@@ -48,6 +48,8 @@ int holmes_preset_apply(const char *name, struct holmes_config *c, char *why, si
         rc = set_number("heads", g.heads, c, why, why_len);
     if (rc == 0)
         rc = set_number("seq-len", g.sequence, c, why, why_len);
+    if (rc == 0)
+        rc = set_number("vocab", g.vocabulary, c, why, why_len);
     c->model.tied = g.tied;
     return rc;
 }
