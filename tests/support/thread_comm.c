@@ -1,4 +1,5 @@
-/* One lock and one condition for the whole hub: what these tests move is small. */
+/* One lock for the whole hub: what these tests move is small. A condition for each group, so that
+ * only those wake up whom it concerns. */
 #include "thread_comm.h"
 
 #include <errno.h>
@@ -40,11 +41,11 @@ struct group {
     struct holmes_op *sends[RANKS_MAX][RANKS_MAX], *recvs[RANKS_MAX][RANKS_MAX]; /* [from][to] */
     struct round rounds[64];
     int reductions;
+    pthread_cond_t changed;
 };
 
 struct thread_hub {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
     struct group groups[GROUPS_MAX];
     int ngroups;
     char break_kind[16];
@@ -61,21 +62,16 @@ struct thread_comm {
 struct thread_hub *thread_hub_create(void)
 {
     struct thread_hub *h = calloc(1, sizeof *h);
-    pthread_condattr_t attr;
 
-    if (!h)
-        return NULL;
-    pthread_mutex_init(&h->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&h->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    if (h)
+        pthread_mutex_init(&h->lock, NULL);
     return h;
 }
 
 void thread_hub_destroy(struct thread_hub *h)
 {
-    pthread_cond_destroy(&h->changed);
+    for (int i = 0; i < h->ngroups; i++)
+        pthread_cond_destroy(&h->groups[i].changed);
     pthread_mutex_destroy(&h->lock);
     free(h);
 }
@@ -125,7 +121,7 @@ static int match(struct thread_comm *c, struct holmes_op *op, int from, int to)
         *s = (*s)->next;
         *r = (*r)->next;
     }
-    pthread_cond_broadcast(&g->hub->changed);
+    pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->hub->lock);
     return rc;
 }
@@ -218,7 +214,7 @@ static int arrive(struct thread_comm *c, struct holmes_op *op)
     if (++r->arrived == g->size) {
         complete(g, r);
         memset(r, 0, sizeof *r);
-        pthread_cond_broadcast(&g->hub->changed);
+        pthread_cond_broadcast(&g->changed);
     }
     pthread_mutex_unlock(&g->hub->lock);
     return 0;
@@ -291,7 +287,7 @@ static int comm_wait(struct holmes_op *op, int timeout_ms)
     }
     pthread_mutex_lock(&h->lock);
     while (!op->done && rc == 0)
-        rc = pthread_cond_timedwait(&h->changed, &h->lock, &until);
+        rc = pthread_cond_timedwait(&op->g->changed, &h->lock, &until);
     rc = op->done ? 0 : -ETIMEDOUT;
     pthread_mutex_unlock(&h->lock);
     if (rc == 0)
@@ -324,6 +320,21 @@ static const struct holmes_comm_ops thread_ops = {
     .destroy = comm_destroy,
 };
 
+static void group_init(struct group *g, struct thread_hub *h, const char *name, const char *kind,
+                       int size)
+{
+    pthread_condattr_t attr;
+
+    g->hub = h;
+    g->size = size;
+    snprintf(g->name, sizeof g->name, "%s", name);
+    snprintf(g->kind, sizeof g->kind, "%s", kind);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->changed, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
 int thread_comm_create(void *ctx, const char *name, const char *kind, const int *ranks, int size,
                        int rank, struct holmes_comm **out)
 {
@@ -340,10 +351,7 @@ int thread_comm_create(void *ctx, const char *name, const char *kind, const int 
             g = &h->groups[i];
     if (!g) {
         g = &h->groups[h->ngroups++];
-        g->hub = h;
-        g->size = size;
-        snprintf(g->name, sizeof g->name, "%s", name);
-        snprintf(g->kind, sizeof g->kind, "%s", kind);
+        group_init(g, h, name, kind, size);
     }
     pthread_mutex_unlock(&h->lock);
     c->g = g;
