@@ -569,8 +569,9 @@ static void show_progress(struct rank *r, int step, const struct holmes_step_res
     if (c->peak_tflops > 0)
         snprintf(mfu, sizeof mfu, ", MFU %.1f %%", tflops / c->peak_tflops / r->world * 100);
     holmes_progress_update(&r->progress, (uint64_t)step,
-                           "loss %.4f, norm %.3g, lr %.3g, %.0f tokens/s, %.3g TFLOPS%s", s->loss,
-                           s->grad_norm, s->lr, rate, tflops, mfu);
+                           "loss %.4f, norm %.3g, lr %.3g, %.0f tokens/s, %.3g %s%s", s->loss,
+                           s->grad_norm, s->lr, rate, tflops < 1 ? tflops * 1e3 : tflops,
+                           tflops < 1 ? "GFLOPS" : "TFLOPS", mfu);
 }
 
 static int after_step(struct rank *r, int step, const struct holmes_step_result *s)
