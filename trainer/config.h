@@ -13,7 +13,7 @@ enum holmes_placement { HOLMES_PLACEMENT_PLANNED, HOLMES_PLACEMENT_NAIVE, HOLMES
 enum holmes_overlap { HOLMES_OVERLAP_ON, HOLMES_OVERLAP_OFF };
 enum holmes_lr_decay { HOLMES_DECAY_COSINE, HOLMES_DECAY_LINEAR, HOLMES_DECAY_CONSTANT };
 enum holmes_on_nan { HOLMES_NAN_STOP, HOLMES_NAN_SKIP };
-enum holmes_comm_kind { HOLMES_COMM_NET, HOLMES_COMM_LOOPBACK };
+enum holmes_comm_kind { HOLMES_COMM_NET, HOLMES_COMM_LOOPBACK, HOLMES_COMM_NCCL };
 
 #define HOLMES_CONFIG_OPTIONS 128 /* room for that many in the table */
 

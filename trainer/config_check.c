@@ -53,6 +53,10 @@ static int check_ranks(const struct holmes_config *c, char *why, size_t why_len)
                c->stages, c->replicas, c->tensors, places, world == 1 ? "is" : "are", world);
     if (holmes_config_given(c, "comm") && c->comm == HOLMES_COMM_LOOPBACK && world > 1)
         REFUSE("--comm loopback carries one rank, not %d", world);
+    if (world > 1 && (c->comm == HOLMES_COMM_NCCL) != (strncmp(c->kernels, "cuda", 4) == 0))
+        REFUSE("--comm %s with --kernels %s: several ranks on GPUs talk by --comm nccl, and others "
+               "cannot",
+               c->comm == HOLMES_COMM_NCCL ? "nccl" : "net", c->kernels);
     return 0;
 }
 

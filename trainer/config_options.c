@@ -162,8 +162,10 @@ const struct holmes_spec holmes_specs[] = {
      "NCCL_NET_PLUGIN",
      SPEC_TEXT, AT(plugin), .def = "holmes"},
     {"net-device", "NAME", "device of the plugin (its first)", SPEC_TEXT, AT(device)},
-    {"comm", "net|loopback", "loopback: no network, for one rank", SPEC_CHOICE, AT(comm),
-     .def = "net"},
+    {"comm", "net|loopback|nccl",
+     "net: rings of our own over --plugin; loopback: no network, for one rank; nccl: NCCL over "
+     "--plugin, what ranks on GPUs need",
+     SPEC_CHOICE, AT(comm), .def = "net"},
 
     {.doc = "Checkpoints (docs/checkpoint.md)", .type = SPEC_GROUP},
     {"save", "DIR",

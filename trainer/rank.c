@@ -15,6 +15,7 @@
 
 #include "ckpt_run.h"
 #include "clock.h"
+#include "comm_nccl.h"
 #include "comm_net.h"
 #include "env.h"
 #include "gpt2.h"
@@ -42,7 +43,8 @@ struct rank {
     char (*hosts)[64], (*clusters)[64]; /* [world] */
     struct holmes_rdv_server *server;
     struct holmes_rdv *rdv;
-    struct holmes_net *net;
+    struct holmes_net *net; /* one of the two, when there are several ranks */
+    struct holmes_nccl *nccl;
     struct holmes_group *group;
     struct holmes_links links;
     struct holmes_wires wires;
@@ -305,10 +307,27 @@ static int open_comm(void *ctx, const char *name, const char *kind, const int *r
 {
     struct rank *r = ctx;
 
+    if (r->nccl)
+        return holmes_comm_nccl_create(r->nccl, r->rdv, name, kind, ranks, size, rank, out);
     return holmes_comm_net_create(r->net, r->rdv, name, kind, ranks, size, rank, out);
 }
 
-static int open_network(struct rank *r)
+static int open_nccl(struct rank *r)
+{
+    const struct holmes_config *c = r->config;
+    struct holmes_nccl_attr attr = {.plugin = c->plugin,
+                                    .stream = r->kernels->stream(),
+                                    .connect_timeout_s = c->join_timeout_s,
+                                    .op_timeout_s = c->op_timeout_s};
+    char why[600] = "";
+    int rc = holmes_nccl_open(&attr, &r->nccl, why, sizeof why);
+
+    return rc ? rank_fail(r, HOLMES_EXIT_FAILED, false, "--comm nccl: %s",
+                          why[0] ? why : holmes_strerror(rc))
+              : 0;
+}
+
+static int open_plugin(struct rank *r)
 {
     const struct holmes_config *c = r->config;
     struct holmes_net_attr attr = {.plugin = c->plugin,
@@ -316,6 +335,16 @@ static int open_network(struct rank *r)
                                    .connect_timeout_s = c->join_timeout_s,
                                    .op_timeout_s = c->op_timeout_s};
     char why[600] = "";
+    int rc = holmes_net_open(&attr, &r->net, why, sizeof why);
+
+    return rc ? rank_fail(r, HOLMES_EXIT_FAILED, false, "cannot use --plugin %s: %s", c->plugin,
+                          why[0] ? why : holmes_strerror(rc))
+              : 0;
+}
+
+static int open_network(struct rank *r)
+{
+    const struct holmes_config *c = r->config;
     int rc;
 
     if (r->world > 1) {
@@ -323,10 +352,9 @@ static int open_network(struct rank *r)
         if (rc != 0)
             return rank_fail(r, HOLMES_EXIT_FAILED, false, "no file for the plugin's counters: %s",
                              holmes_strerror(rc));
-        rc = holmes_net_open(&attr, &r->net, why, sizeof why);
+        rc = c->comm == HOLMES_COMM_NCCL ? open_nccl(r) : open_plugin(r);
         if (rc != 0)
-            return rank_fail(r, HOLMES_EXIT_FAILED, false, "cannot use --plugin %s: %s", c->plugin,
-                             why[0] ? why : holmes_strerror(rc));
+            return rc;
     }
     r->links.timeout_ms = c->op_timeout_s * 1000;
     r->links.poll = r->rdv ? poll_job : NULL;
@@ -704,7 +732,9 @@ static json_t *closing_traffic(struct rank *r)
     r->trainer = NULL;
     holmes_links_close(&r->links);
     holmes_net_close(r->net);
+    holmes_nccl_close(r->nccl);
     r->net = NULL;
+    r->nccl = NULL;
     holmes_wires_read(&r->wires);
     json_array_foreach(json_object_get(mine, "communicators"), i, communicator)
     {
@@ -908,6 +938,7 @@ static void close_all(struct rank *r, int linger_ms)
     holmes_trainer_destroy(r->trainer);
     holmes_links_close(&r->links);
     holmes_net_close(r->net);
+    holmes_nccl_close(r->nccl);
     holmes_wires_close(&r->wires);
     may_speak(r); /* nothing is left to be said, and the connection goes */
     if (r->rdv)
@@ -942,7 +973,7 @@ int holmes_rank_run(const struct holmes_config *c)
     r.progress.log_interval_ns = (uint64_t)c->progress_s * 1000000000u;
     holmes_notes_start();
     code = run_job(&r);
-    if (code != 0 && r.net) {
+    if (code != 0 && (r.net || r.nccl)) {
         holmes_wires_close(&r.wires);
         /* Operations under way still own their buffers; the kernel closes everything. */
         if (r.server)

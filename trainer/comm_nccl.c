@@ -1,0 +1,669 @@
+/* comm.h by NCCL: every communicator has its streams, every operation an event behind it. */
+#include "comm_nccl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+#include "list.h"
+#include "log.h"
+#include "nccl_api.h"
+
+#define SPIN_NS   50000 /* a wait looks again at once for so long, */
+#define PAUSE_NS  50000 /* then after so long */
+#define FINISH_MS 5000  /* for the peers to come to the end of a communicator */
+
+struct holmes_nccl {
+    struct holmes_nccl_api nccl;
+    struct holmes_cuda_driver cuda;
+    void *compute; /* the table's stream */
+    int version, connect_timeout_ms, op_timeout_ms;
+};
+
+/* One of NCCL's communicators and the stream of its operations. */
+struct lane {
+    void *comm, *stream;
+};
+
+struct nccl_comm {
+    struct holmes_comm base;
+    struct holmes_nccl *n;
+    struct holmes_rdv *rdv;
+    char name[32];
+    struct lane lanes[2];
+    int nlanes;
+    struct holmes_list ops;
+    struct holmes_comm_traffic *traffic; /* [size] */
+    uint64_t scratch;                    /* of barriers */
+    int error;                           /* the first; sticky */
+};
+
+/* Memory of the GPU in place of the host's. */
+struct bounce {
+    uint64_t memory; /* 0: the caller's is the GPU's */
+    void *host;
+    size_t bytes;
+};
+
+struct holmes_op {
+    struct holmes_list node;
+    struct nccl_comm *comm;
+    void *event;
+    struct bounce in, out;
+    bool done;
+    int rc;
+};
+
+static struct nccl_comm *of(struct holmes_comm *c)
+{
+    return (struct nccl_comm *)c;
+}
+
+/* ---- errors ---- */
+
+static int cuda_failed(struct nccl_comm *c, const char *what, int rc)
+{
+    const char *name = NULL;
+
+    if (rc == 0)
+        return 0;
+    c->n->cuda.error_name(rc, &name);
+    holmes_warn(NET, "communicator %s: %s: %s", c->name, what, name ? name : "an error of CUDA");
+    return -EIO;
+}
+
+/* Results of calls of a communicator that may go on in the background. */
+static int nccl_failed(struct nccl_comm *c, const char *what, int rc)
+{
+    if (rc == HOLMES_NCCL_SUCCESS || rc == HOLMES_NCCL_IN_PROGRESS)
+        return 0;
+    holmes_warn(NET, "communicator %s: %s: %s", c->name, what, c->n->nccl.GetErrorString(rc));
+    return rc == HOLMES_NCCL_REMOTE_ERROR ? -ECONNRESET : -EIO;
+}
+
+/* Ends what is under way: its kernels leave the GPU, its operations complete with the error. */
+static void comm_fail(struct nccl_comm *c, int rc)
+{
+    struct holmes_list *at;
+
+    if (c->error)
+        return;
+    c->error = rc;
+    for (int i = 0; i < c->nlanes; i++) {
+        if (c->lanes[i].comm)
+            c->n->nccl.CommAbort(c->lanes[i].comm);
+        c->lanes[i].comm = NULL;
+    }
+    for (at = c->ops.next; at != &c->ops; at = at->next) {
+        struct holmes_op *op = holmes_list_entry(at, struct holmes_op, node);
+
+        if (!op->done)
+            op->rc = rc;
+        op->done = true;
+    }
+}
+
+static void pause_briefly(uint64_t started_ns)
+{
+    struct timespec pause = {.tv_nsec = PAUSE_NS};
+
+    if (holmes_now_ns() - started_ns > SPIN_NS)
+        nanosleep(&pause, NULL);
+}
+
+/* 0: all is well; -EAGAIN: a lane's last call goes on in the background. */
+static int look(struct nccl_comm *c)
+{
+    int rc = 0;
+
+    for (int i = 0; i < c->nlanes && rc == 0; i++) {
+        int state = HOLMES_NCCL_SUCCESS;
+
+        if (!c->lanes[i].comm)
+            continue;
+        rc = nccl_failed(c, "NCCL", c->n->nccl.CommGetAsyncError(c->lanes[i].comm, &state));
+        if (rc == 0)
+            rc = nccl_failed(c, "NCCL", state);
+        if (rc == 0 && state == HOLMES_NCCL_IN_PROGRESS)
+            rc = -EAGAIN;
+    }
+    return rc;
+}
+
+/* Until no lane has a call under way. */
+static int settle(struct nccl_comm *c, int timeout_ms)
+{
+    const uint64_t start = holmes_now_ns(), deadline = holmes_deadline_ms((uint64_t)timeout_ms);
+
+    for (;;) {
+        int rc = look(c);
+
+        if (rc != -EAGAIN)
+            return rc;
+        if (c->rdv && holmes_rdv_poll(c->rdv) != 0)
+            return -ECONNABORTED;
+        if (holmes_deadline_passed(deadline))
+            return -ETIMEDOUT;
+        pause_briefly(start);
+    }
+}
+
+/* ---- operations ---- */
+
+static bool on_gpu(struct nccl_comm *c, const void *p)
+{
+    unsigned type = 0;
+
+    return c->n->cuda.pointer(&type, HOLMES_CUDA_POINTER_TYPE, (uint64_t)(uintptr_t)p) == 0 &&
+           type == HOLMES_CUDA_MEMORY_DEVICE;
+}
+
+static int bounce_init(struct nccl_comm *c, struct bounce *b, const void *p, size_t bytes)
+{
+    if (bytes == 0 || on_gpu(c, p))
+        return 0;
+    b->host = (void *)(uintptr_t)p;
+    b->bytes = bytes;
+    return cuda_failed(c, "memory of the GPU", c->n->cuda.mem_alloc(&b->memory, bytes));
+}
+
+static void *bounce_at(const struct bounce *b, const void *p)
+{
+    return b->memory ? (void *)(uintptr_t)b->memory : (void *)(uintptr_t)p;
+}
+
+/* All but the handle and what it tells. */
+static void op_detach(struct holmes_op *op)
+{
+    const struct holmes_cuda_driver *cuda;
+
+    if (!op->comm)
+        return;
+    cuda = &op->comm->n->cuda;
+    holmes_list_remove(&op->node);
+    if (op->event)
+        cuda->event_destroy(op->event);
+    if (op->in.memory)
+        cuda->mem_free(op->in.memory);
+    if (op->out.memory)
+        cuda->mem_free(op->out.memory);
+    op->comm = NULL;
+}
+
+static void op_free(struct holmes_op *op)
+{
+    op_detach(op);
+    free(op);
+}
+
+/* An operation on in_bytes at `in` and out_bytes at `out` whose NCCL call is still to be made, on
+ * the stream of `lane`, behind what the table has queued. NULL or 0: no such side. */
+static int op_begin(struct nccl_comm *c, const struct lane *lane, const void *in, size_t in_bytes,
+                    const void *out, size_t out_bytes, struct holmes_op **made)
+{
+    const struct holmes_cuda_driver *cuda = &c->n->cuda;
+    struct holmes_op *op;
+    int rc;
+
+    if (c->error)
+        return c->error;
+    op = calloc(1, sizeof *op);
+    if (!op)
+        return -ENOMEM;
+    op->comm = c;
+    holmes_list_append(&c->ops, &op->node);
+    rc = cuda_failed(c, "an event", cuda->event_create(&op->event, HOLMES_CUDA_EVENT_NO_TIMING));
+    if (rc == 0)
+        rc = bounce_init(c, &op->in, in, in_bytes);
+    if (rc == 0)
+        rc = bounce_init(c, &op->out, out, out_bytes);
+    if (rc == 0)
+        rc = cuda_failed(c, "an event", cuda->event_record(op->event, c->n->compute));
+    if (rc == 0)
+        rc = cuda_failed(c, "a stream", cuda->stream_wait(lane->stream, op->event, 0));
+    if (rc == 0 && op->in.memory)
+        rc = cuda_failed(c, "a copy to the GPU",
+                         cuda->copy_in(op->in.memory, op->in.host, op->in.bytes));
+    if (rc != 0) {
+        op_free(op);
+        comm_fail(c, rc);
+        return rc;
+    }
+    *made = op;
+    return 0;
+}
+
+/* After NCCL's call, whose result is rc. */
+static int op_end(struct holmes_op *op, const struct lane *lane, const char *what, int rc,
+                  struct holmes_op **out)
+{
+    struct nccl_comm *c = op->comm;
+    const struct holmes_cuda_driver *cuda = &c->n->cuda;
+
+    rc = nccl_failed(c, what, rc);
+    /* The kernel is in the stream only when the call is over. */
+    if (rc == 0)
+        rc = settle(c, c->n->op_timeout_ms);
+    if (rc == 0)
+        rc = cuda_failed(c, "an event", cuda->event_record(op->event, lane->stream));
+    if (rc != 0) {
+        op_free(op);
+        comm_fail(c, rc);
+        return rc;
+    }
+    *out = op;
+    return 0;
+}
+
+/* What a ring carries: `bytes` to the next rank, the same from the one before. */
+static void count_ring(struct nccl_comm *c, size_t bytes)
+{
+    const int next = (c->base.rank + 1) % c->base.size;
+    const int prev = (c->base.rank + c->base.size - 1) % c->base.size;
+
+    c->traffic[next].bytes_sent += bytes;
+    c->traffic[next].messages_sent++;
+    c->traffic[prev].bytes_received += bytes;
+    c->traffic[prev].messages_received++;
+}
+
+static int nccl_type(enum holmes_dtype t)
+{
+    return t == HOLMES_FLOAT32 ? HOLMES_NCCL_FLOAT32 : HOLMES_NCCL_BFLOAT16;
+}
+
+static int nccl_all_reduce(struct holmes_comm *comm, const void *in, void *out, size_t count,
+                           enum holmes_dtype t, struct holmes_op **made)
+{
+    struct nccl_comm *c = of(comm);
+    const struct lane *lane = &c->lanes[0];
+    const size_t bytes = count * holmes_dtype_size(t), n = (size_t)comm->size;
+    struct holmes_op *op;
+    int rc = op_begin(c, lane, in, bytes, out, bytes, &op);
+
+    if (rc != 0)
+        return rc;
+    count_ring(c, 2 * (n - 1) * bytes / n);
+    rc = c->n->nccl.AllReduce(bounce_at(&op->in, in), bounce_at(&op->out, out), count, nccl_type(t),
+                              HOLMES_NCCL_SUM, lane->comm, lane->stream);
+    return op_end(op, lane, "ncclAllReduce", rc, made);
+}
+
+static int nccl_reduce_scatter(struct holmes_comm *comm, const void *in, void *out, size_t count,
+                               enum holmes_dtype t, struct holmes_op **made)
+{
+    struct nccl_comm *c = of(comm);
+    const struct lane *lane = &c->lanes[0];
+    const size_t bytes = count * holmes_dtype_size(t), n = (size_t)comm->size;
+    struct holmes_op *op;
+    int rc = op_begin(c, lane, in, n * bytes, out, bytes, &op);
+
+    if (rc != 0)
+        return rc;
+    count_ring(c, (n - 1) * bytes);
+    rc = c->n->nccl.ReduceScatter(bounce_at(&op->in, in), bounce_at(&op->out, out), count,
+                                  nccl_type(t), HOLMES_NCCL_SUM, lane->comm, lane->stream);
+    return op_end(op, lane, "ncclReduceScatter", rc, made);
+}
+
+static int nccl_all_gather(struct holmes_comm *comm, const void *in, void *out, size_t count,
+                           enum holmes_dtype t, struct holmes_op **made)
+{
+    struct nccl_comm *c = of(comm);
+    const struct lane *lane = &c->lanes[0];
+    const size_t bytes = count * holmes_dtype_size(t), n = (size_t)comm->size;
+    struct holmes_op *op;
+    int rc = op_begin(c, lane, in, bytes, out, n * bytes, &op);
+
+    if (rc != 0)
+        return rc;
+    count_ring(c, (n - 1) * bytes);
+    rc = c->n->nccl.AllGather(bounce_at(&op->in, in), bounce_at(&op->out, out), count, nccl_type(t),
+                              lane->comm, lane->stream);
+    return op_end(op, lane, "ncclAllGather", rc, made);
+}
+
+static int nccl_broadcast(struct holmes_comm *comm, void *buf, size_t count, enum holmes_dtype t,
+                          int root, struct holmes_op **made)
+{
+    struct nccl_comm *c = of(comm);
+    const struct lane *lane = &c->lanes[0];
+    const size_t bytes = count * holmes_dtype_size(t);
+    struct holmes_op *op;
+    void *memory;
+    int rc;
+
+    if (root < 0 || root >= comm->size)
+        return -EINVAL;
+    /* In and out are one memory: the root's brings it in, the others' takes it out. */
+    rc = comm->rank == root ? op_begin(c, lane, buf, bytes, NULL, 0, &op)
+                            : op_begin(c, lane, NULL, 0, buf, bytes, &op);
+    if (rc != 0)
+        return rc;
+    count_ring(c, bytes);
+    memory = comm->rank == root ? bounce_at(&op->in, buf) : bounce_at(&op->out, buf);
+    rc = c->n->nccl.Broadcast(memory, memory, count, nccl_type(t), root, lane->comm, lane->stream);
+    return op_end(op, lane, "ncclBroadcast", rc, made);
+}
+
+/* Lane 0 has the messages to higher ranks, lane 1, where there is one, those to lower ranks. */
+static const struct lane *lane_of(const struct nccl_comm *c, int from, int to)
+{
+    return &c->lanes[from > to && c->nlanes > 1];
+}
+
+static int nccl_send(struct holmes_comm *comm, const void *buf, size_t bytes, int peer,
+                     struct holmes_op **made)
+{
+    struct nccl_comm *c = of(comm);
+    const struct lane *lane = lane_of(c, comm->rank, peer);
+    struct holmes_op *op;
+    int rc = peer < 0 || peer >= comm->size || peer == comm->rank ? -EINVAL : 0;
+
+    if (rc == 0)
+        rc = op_begin(c, lane, buf, bytes, NULL, 0, &op);
+    if (rc != 0)
+        return rc;
+    c->traffic[peer].bytes_sent += bytes;
+    c->traffic[peer].messages_sent++;
+    rc = c->n->nccl.Send(bounce_at(&op->in, buf), bytes, HOLMES_NCCL_INT8, peer, lane->comm,
+                         lane->stream);
+    return op_end(op, lane, "ncclSend", rc, made);
+}
+
+static int nccl_recv(struct holmes_comm *comm, void *buf, size_t bytes, int peer,
+                     struct holmes_op **made)
+{
+    struct nccl_comm *c = of(comm);
+    const struct lane *lane = lane_of(c, peer, comm->rank);
+    struct holmes_op *op;
+    int rc = peer < 0 || peer >= comm->size || peer == comm->rank ? -EINVAL : 0;
+
+    if (rc == 0)
+        rc = op_begin(c, lane, NULL, 0, buf, bytes, &op);
+    if (rc != 0)
+        return rc;
+    c->traffic[peer].bytes_received += bytes;
+    c->traffic[peer].messages_received++;
+    rc = c->n->nccl.Recv(bounce_at(&op->out, buf), bytes, HOLMES_NCCL_INT8, peer, lane->comm,
+                         lane->stream);
+    return op_end(op, lane, "ncclRecv", rc, made);
+}
+
+static int nccl_barrier(struct holmes_comm *comm, struct holmes_op **made)
+{
+    void *one = (void *)(uintptr_t)of(comm)->scratch;
+
+    return nccl_all_reduce(comm, one, one, 1, HOLMES_FLOAT32, made);
+}
+
+/* ---- handles ---- */
+
+static void op_look(struct holmes_op *op)
+{
+    struct nccl_comm *c = op->comm;
+    int rc;
+
+    if (op->done)
+        return;
+    rc = c->n->cuda.event_query(op->event);
+    if (rc == 0) {
+        /* Only now, so that nothing writes to the host's memory after the operation has failed. */
+        if (op->out.memory)
+            op->rc = cuda_failed(c, "a copy from the GPU",
+                                 c->n->cuda.copy_out(op->out.host, op->out.memory, op->out.bytes));
+        op->done = true;
+        return;
+    }
+    rc = rc == HOLMES_CUDA_NOT_READY ? look(c) : cuda_failed(c, "the GPU", rc);
+    if (rc != 0 && rc != -EAGAIN)
+        comm_fail(c, rc);
+}
+
+static int nccl_test(struct holmes_op *op, bool *done)
+{
+    op_look(op);
+    *done = op->done;
+    return op->done ? op->rc : 0;
+}
+
+static int nccl_wait(struct holmes_op *op, int timeout_ms)
+{
+    struct nccl_comm *c = op->comm; /* gone only when the operation is done */
+    const int limit_ms = timeout_ms < 0 && c ? c->n->op_timeout_ms : timeout_ms;
+    const uint64_t start = holmes_now_ns(), deadline = holmes_deadline_ms((uint64_t)limit_ms);
+    int rc;
+
+    for (op_look(op); !op->done; op_look(op)) {
+        if (timeout_ms < 0 && c->rdv && holmes_rdv_poll(c->rdv) != 0)
+            comm_fail(c, -ECONNABORTED);
+        else if (holmes_deadline_passed(deadline) && timeout_ms >= 0)
+            return -ETIMEDOUT;
+        else if (holmes_deadline_passed(deadline))
+            comm_fail(c, -ETIME);
+        else
+            pause_briefly(start);
+    }
+    rc = op->rc;
+    op_free(op);
+    return rc;
+}
+
+static void nccl_traffic(struct holmes_comm *comm, int peer, struct holmes_comm_traffic *out)
+{
+    *out = (struct holmes_comm_traffic){0};
+    if (peer >= 0 && peer < comm->size)
+        *out = of(comm)->traffic[peer];
+}
+
+/* ---- life ---- */
+
+/* In good order all ranks come to this, and their last messages have arrived. */
+static void lanes_finish(struct nccl_comm *c)
+{
+    int rc = 0;
+
+    for (int i = 0; i < c->nlanes && rc == 0; i++)
+        rc = nccl_failed(c, "ncclCommFinalize", c->n->nccl.CommFinalize(c->lanes[i].comm));
+    if (rc == 0)
+        rc = settle(c, FINISH_MS);
+    for (int i = 0; i < c->nlanes; i++) {
+        if (rc == 0)
+            c->n->nccl.CommDestroy(c->lanes[i].comm);
+        else
+            c->n->nccl.CommAbort(c->lanes[i].comm);
+        c->lanes[i].comm = NULL;
+    }
+}
+
+/* Handles that are still to be waited for live on, done. */
+static void nccl_destroy(struct holmes_comm *comm)
+{
+    struct nccl_comm *c = of(comm);
+    bool busy = false;
+
+    for (struct holmes_list *at = c->ops.next; at != &c->ops; at = at->next)
+        busy = busy || !holmes_list_entry(at, struct holmes_op, node)->done;
+    if (busy)
+        comm_fail(c, -ECANCELED);
+    else if (!c->error)
+        lanes_finish(c);
+    while (!holmes_list_empty(&c->ops))
+        op_detach(holmes_list_entry(c->ops.next, struct holmes_op, node));
+    for (int i = 0; i < c->nlanes; i++)
+        if (c->lanes[i].stream)
+            c->n->cuda.stream_destroy(c->lanes[i].stream);
+    if (c->scratch)
+        c->n->cuda.mem_free(c->scratch);
+    free(c->traffic);
+    free(c);
+}
+
+static const struct holmes_comm_ops nccl_ops = {
+    .name = "nccl",
+    .all_reduce = nccl_all_reduce,
+    .reduce_scatter = nccl_reduce_scatter,
+    .all_gather = nccl_all_gather,
+    .broadcast = nccl_broadcast,
+    .send = nccl_send,
+    .recv = nccl_recv,
+    .barrier = nccl_barrier,
+    .test = nccl_test,
+    .wait = nccl_wait,
+    .traffic = nccl_traffic,
+    .destroy = nccl_destroy,
+};
+
+/* Rank 0 of the communicator makes the id under which NCCL's ranks find each other. */
+static int meet(struct nccl_comm *c, int lane, struct holmes_nccl_id *id)
+{
+    char key[64];
+    size_t len = 0;
+    int rc;
+
+    snprintf(key, sizeof key, "nccl/%s/%d", c->name, lane);
+    if (c->base.rank == 0) {
+        rc = nccl_failed(c, "ncclGetUniqueId", c->n->nccl.GetUniqueId(id));
+        return rc ? rc : holmes_rdv_put(c->rdv, key, id, sizeof *id);
+    }
+    rc = holmes_rdv_get(c->rdv, key, id, sizeof *id, &len, c->n->connect_timeout_ms);
+    if (rc != 0)
+        holmes_warn(NET, "communicator %s: no id from its first rank: %s", c->name,
+                    holmes_rdv_reason(c->rdv));
+    return rc == 0 && len != sizeof *id ? -EPROTO : rc;
+}
+
+static int lane_open(struct nccl_comm *c, int i)
+{
+    struct holmes_nccl_config config = {.size = sizeof config,
+                                        .magic = HOLMES_NCCL_CONFIG_MAGIC,
+                                        .version = HOLMES_NCCL_CONFIG_VERSION,
+                                        .blocking = 0};
+    struct lane *lane = &c->lanes[i];
+    struct holmes_nccl_id id;
+    int rc = cuda_failed(c, "a stream",
+                         c->n->cuda.stream_create(&lane->stream, HOLMES_CUDA_STREAM_NONBLOCK));
+
+    c->nlanes = i + 1;
+    if (rc == 0)
+        rc = meet(c, i, &id);
+    if (rc == 0)
+        rc = nccl_failed(
+            c, "ncclCommInitRankConfig",
+            c->n->nccl.CommInitRankConfig(&lane->comm, c->base.size, id, c->base.rank, &config));
+    if (rc == 0)
+        rc = settle(c, c->n->connect_timeout_ms);
+    if (rc == -ETIMEDOUT)
+        holmes_warn(NET, "communicator %s: not all of its %d ranks came within %d s", c->name,
+                    c->base.size, c->n->connect_timeout_ms / 1000);
+    return rc;
+}
+
+int holmes_comm_nccl_create(struct holmes_nccl *n, struct holmes_rdv *rdv, const char *name,
+                            const char *kind, const int *ranks, int size, int rank,
+                            struct holmes_comm **out)
+{
+    struct nccl_comm *c;
+    int rc, lanes = strcmp(kind, "pp") == 0 ? 2 : 1;
+
+    (void)ranks; /* peers meet under the communicator's name and their ranks in it */
+    if (size < 1 || rank < 0 || rank >= size || strlen(name) >= sizeof c->name)
+        return -EINVAL;
+    if (size == 1)
+        return holmes_comm_loopback_create(kind, out);
+    c = calloc(1, sizeof *c);
+    if (!c)
+        return -ENOMEM;
+    c->base.ops = &nccl_ops;
+    c->base.rank = rank;
+    c->base.size = size;
+    snprintf(c->base.kind, sizeof c->base.kind, "%s", kind);
+    snprintf(c->name, sizeof c->name, "%s", name);
+    c->n = n;
+    c->rdv = rdv;
+    holmes_list_init(&c->ops);
+    c->traffic = calloc((size_t)size, sizeof *c->traffic);
+    rc = c->traffic ? 0 : -ENOMEM;
+    if (rc == 0)
+        rc = cuda_failed(c, "memory of the GPU", n->cuda.mem_alloc(&c->scratch, sizeof(float)));
+    for (int i = 0; i < lanes && rc == 0; i++)
+        rc = lane_open(c, i);
+    if (rc != 0) {
+        comm_fail(c, rc);
+        nccl_destroy(&c->base);
+        return rc;
+    }
+    *out = &c->base;
+    return 0;
+}
+
+/* ---- the process ---- */
+
+/* The kernels have made a context current; without them the first GPU's is taken. */
+static int take_context(struct holmes_nccl *n)
+{
+    void *ctx = NULL;
+    int device, rc = n->cuda.init(0);
+
+    if (rc == 0)
+        rc = n->cuda.ctx_current(&ctx);
+    if (rc != 0 || ctx)
+        return rc;
+    rc = n->cuda.device(&device, 0);
+    if (rc == 0)
+        rc = n->cuda.primary_ctx(&ctx, device);
+    return rc ? rc : n->cuda.ctx_set(ctx);
+}
+
+int holmes_nccl_open(const struct holmes_nccl_attr *attr, struct holmes_nccl **out, char *why,
+                     size_t why_len)
+{
+    struct holmes_nccl *n = calloc(1, sizeof *n);
+    const char *name = NULL;
+    int rc = n ? 0 : -ENOMEM;
+
+    /* NCCL reads both when it makes its first communicator. The second keeps it from forgetting the
+     * plugin's name when its last one goes, as 2.28 and 2.29 do. */
+    if (rc == 0 && attr->plugin)
+        rc = setenv("NCCL_NET_PLUGIN", attr->plugin, 0) ? -errno : 0;
+    if (rc == 0 && attr->plugin)
+        rc = setenv("NCCL_NET_PLUGIN_REF_COUNT", "1", 0) ? -errno : 0;
+    if (rc == 0)
+        rc = holmes_cuda_driver_open(attr->cuda ? attr->cuda : "libcuda.so.1", &n->cuda, why,
+                                     why_len);
+    if (rc == 0)
+        rc = holmes_nccl_api_open(attr->nccl ? attr->nccl : "libnccl.so.2", &n->nccl, why, why_len);
+    if (rc == 0) {
+        const int cuda = take_context(n);
+
+        if (cuda != 0) {
+            n->cuda.error_name(cuda, &name);
+            snprintf(why, why_len, "the GPU cannot be used: %s", name ? name : "an error of CUDA");
+            rc = -ENODEV;
+        }
+    }
+    if (rc == 0)
+        n->nccl.GetVersion(&n->version);
+    if (rc != 0) {
+        free(n);
+        return rc;
+    }
+    n->compute = attr->stream;
+    n->connect_timeout_ms = attr->connect_timeout_s * 1000;
+    n->op_timeout_ms = attr->op_timeout_s * 1000;
+    *out = n;
+    return 0;
+}
+
+void holmes_nccl_close(struct holmes_nccl *n)
+{
+    free(n);
+}
+
+int holmes_nccl_version(const struct holmes_nccl *n)
+{
+    return n->version;
+}
