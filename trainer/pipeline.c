@@ -157,31 +157,30 @@ static bool reads_data(const struct holmes_pipeline *p, int chunk)
 }
 
 /* Replica d has the microbatches [d*M, (d+1)*M) of the global batch. */
-static void load(struct holmes_pipeline *p, int m)
+static int load(struct holmes_pipeline *p, int m)
 {
     const struct holmes_pipeline_attr *a = &p->attr;
     int index;
 
     if (p->run.training) {
         index = a->links->replica * a->plan.microbatches + m;
-        holmes_dataloader_train(a->data, p->run.step, index * a->batch, a->batch, p->tokens,
-                                p->targets);
-    } else {
-        index = p->run.first + m * p->run.stride;
-        holmes_dataloader_heldout(a->data, index * a->batch, a->batch, p->tokens, p->targets);
+        return holmes_dataloader_train(a->data, p->run.step, index * a->batch, a->batch, p->tokens,
+                                       p->targets);
     }
+    index = p->run.first + m * p->run.stride;
+    return holmes_dataloader_heldout(a->data, index * a->batch, a->batch, p->tokens, p->targets);
 }
 
 static int forward(struct holmes_pipeline *p, struct holmes_step s)
 {
-    int slot = p->run.training ? s.microbatch % p->train.slots[s.chunk] : 0, rc;
+    int slot = p->run.training ? s.microbatch % p->train.slots[s.chunk] : 0;
+    int rc = reads_data(p, s.chunk) ? load(p, s.microbatch) : 0;
     uint64_t begin = holmes_trace_begin();
     char text[24];
 
-    if (reads_data(p, s.chunk))
-        load(p, s.microbatch);
-    rc = holmes_stage_forward(p->chunks[s.chunk], slot, p->tokens, p->targets,
-                              ring_at(p, &p->input, s.in), ring_at(p, &p->output, s.out));
+    if (rc == 0)
+        rc = holmes_stage_forward(p->chunks[s.chunk], slot, p->tokens, p->targets,
+                                  ring_at(p, &p->input, s.in), ring_at(p, &p->output, s.out));
     holmes_trace_end(begin, "compute", "forward %s", label(p, s, text));
     return rc;
 }
