@@ -52,6 +52,18 @@ static float sum_exponentials(const float *x, float max, size_t n)
     return sum;
 }
 
+/* The same for the many columns of a vocabulary: blocks in double, so that the rounding does not
+ * grow with their number, nor differ between a whole vocabulary and its parts. */
+static float sum_row(const float *x, float max, size_t n)
+{
+    const size_t block = 1024;
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i += block)
+        sum += (double)sum_exponentials(x + i, max, n - i < block ? n - i : block);
+    return (float)sum;
+}
+
 void holmes_cpu_xent_stats(float *stats, const void *logits, const int32_t *targets, int N, int V,
                            int first)
 {
@@ -66,7 +78,7 @@ void holmes_cpu_xent_stats(float *stats, const void *logits, const int32_t *targ
             const int target = targets[i] - first;
 
             stats[i] = holmes_cpu_max(x, width);
-            stats[rows + i] = sum_exponentials(x, stats[i], width);
+            stats[rows + i] = sum_row(x, stats[i], width);
             stats[2 * rows + i] = target >= 0 && target < V ? x[target] : 0;
         }
     }
