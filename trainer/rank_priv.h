@@ -1,0 +1,95 @@
+/* What the files of one rank share: its state, and the parts of its life in the order of their
+ * files. Unless a comment says otherwise, each returns 0, or the exit status of a failure that has
+ * been told (holmes_rank_fail). */
+#ifndef HOLMES_RANK_PRIV_H
+#define HOLMES_RANK_PRIV_H
+
+#include <stdatomic.h>
+
+#include "ckpt_run.h"
+#include "comm_nccl.h"
+#include "comm_net.h"
+#include "jsonlog.h"
+#include "progress.h"
+#include "rank.h"
+#include "rendezvous.h"
+#include "train.h"
+#include "wires.h"
+
+#define RANK_BLAME_MS     1500 /* for news of another rank's failure to arrive */
+#define RANK_JOIN_SLACK_S 10   /* others may reach a step of joining later than this rank */
+
+struct rank {
+    const struct holmes_config *config;
+    int rank, world;
+    char (*hosts)[64], (*clusters)[64]; /* [world] */
+    struct holmes_rdv_server *server;
+    struct holmes_rdv *rdv;
+    struct holmes_net *net; /* one of the two, when there are several ranks */
+    struct holmes_nccl *nccl;
+    struct holmes_group *group;
+    struct holmes_links links;
+    struct holmes_wires wires;
+    struct holmes_dataloader *data;
+    const struct holmes_kernels *kernels;
+    struct holmes_trainer *trainer;
+    struct holmes_ckpt_run *ckpt;
+    struct holmes_resumed resumed; /* path "": the run begins */
+    struct holmes_jsonlog *log;    /* rank 0 only */
+    struct holmes_progress progress;
+    uint64_t started_ns, step_ns; /* training began, the last step ended */
+    size_t resident;              /* bytes in RAM before the trainer was set up; 0: not known */
+    double loss_sum;              /* of the last steps */
+    int loss_count;
+    int skipped; /* steps */
+    atomic_bool spoken;
+};
+
+static inline int rank_join_ms(const struct rank *r)
+{
+    return (r->config->join_timeout_s + RANK_JOIN_SLACK_S) * 1000;
+}
+
+static inline void rank_hide_progress(void *ctx)
+{
+    holmes_progress_hide(ctx);
+}
+
+/* rank_fail.c */
+
+/* True for the first to ask: whoever comes first speaks for this process. */
+bool holmes_rank_may_speak(struct rank *r);
+/* The rendezvous' news, on its thread, that the job has ended; ctx: the rank. */
+void holmes_rank_job_ended(void *ctx);
+/* Says what went wrong and ends the job for all. `remote`: it may be the consequence of another
+ * rank's failure, whose news is then waited for. Returns the exit status. */
+int holmes_rank_fail(struct rank *r, int code, bool remote, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+int holmes_rank_ckpt_fail(struct rank *r, const struct holmes_ckpt_failure *f);
+/* "WHAT STEP: ..." names the communicator waited for, and who is in it. Returns the exit status. */
+int holmes_rank_step_failed(struct rank *r, const char *what, int step, int rc);
+
+/* rank_join.c */
+int holmes_rank_connect(struct rank *r);
+int holmes_rank_meet(struct rank *r);
+int holmes_rank_place(struct rank *r);
+
+/* rank_open.c */
+int holmes_rank_open_network(struct rank *r);
+int holmes_rank_open_kernels(struct rank *r);
+int holmes_rank_open_trainer(struct rank *r);
+int holmes_rank_open_checkpoints(struct rank *r);
+int holmes_rank_agree_on_checkpoint(struct rank *r);
+int holmes_rank_resume(struct rank *r);
+int holmes_rank_open_data(struct rank *r);
+int holmes_rank_write(struct rank *r, json_t *record);
+int holmes_rank_open_log(struct rank *r);
+
+/* rank_train.c */
+int holmes_rank_evaluate(struct rank *r, int step, double *loss);
+int holmes_rank_train(struct rank *r, double *held_out);
+
+/* rank_end.c */
+int holmes_rank_finish(struct rank *r, double held_out);
+
+#endif
