@@ -108,7 +108,7 @@ parameters=$(sed -n 's/.*"parameters": *\([0-9]*\).*/\1/p' "$out/run.jsonl" | he
 mbit=$(awk -v n="$parameters" -v us="$backward" 'BEGIN { printf "%.0f", n * 2 * 8 / us }')
 [ "$mbit" -gt 0 ] || fail "backward took no time that could be measured"
 for host in a0 a1; do
-    tc -n "$host" qdisc add dev eth0 root tbf rate "${mbit}mbit" burst 64kb latency 20ms ||
+    tc -n "$host" qdisc add dev eth0 root tbf rate "${mbit}mbit" burst 256kb latency 20ms ||
         fail "the link cannot be shaped"
 done
 say "$parameters parameters; backward takes $(awk -v us="$backward" 'BEGIN { printf "%.0f", us / 1e3 }') ms:" \
