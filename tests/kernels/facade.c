@@ -85,6 +85,7 @@ static void fetch(const struct mirror *m)
 static void *mirror(const void *host, size_t n, size_t size, enum kind kind)
 {
     struct mirror *m = &facade.arrays[facade.count];
+    size_t shift;
 
     if (!host)
         return NULL;
@@ -95,9 +96,10 @@ static void *mirror(const void *host, size_t n, size_t size, enum kind kind)
     *m = (struct mirror){.host = (void *)(uintptr_t)host, .n = n, .size = size, .kind = kind};
     if (converted(m))
         m->size = sizeof(uint16_t);
-    m->base = facade.k->alloc((n + facade.shift) * m->size);
+    shift = size > 1 ? facade.shift : 0; /* bytes are scratch, which is memory of `alloc` */
+    m->base = facade.k->alloc((n + shift) * m->size);
     cr_assert_not_null(m->base);
-    m->device = (char *)m->base + facade.shift * m->size;
+    m->device = (char *)m->base + shift * m->size;
     bring(m);
     return m->device;
 }
