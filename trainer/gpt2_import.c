@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "ckpt_state.h"
 
@@ -137,6 +138,14 @@ static int check_strangers(struct importer *im)
     return 0;
 }
 
+static int check_dtype(struct importer *im, const struct holmes_st_tensor *t)
+{
+    if (t->dtype == HOLMES_ST_F32 || t->dtype == HOLMES_ST_F16 || t->dtype == HOLMES_ST_BF16)
+        return 0;
+    REFUSE(im, -EINVAL, "tensor %s is %s; F32, F16 or BF16 is right", t->name,
+           holmes_st_dtype_name(t->dtype));
+}
+
 /* A tied model has no head; a file may have it all the same, as a copy. */
 static int check_head(struct importer *im)
 {
@@ -152,9 +161,13 @@ static int check_head(struct importer *im)
     }
     if (!head || !wte || head->count != wte->count)
         return 0; /* shapes are checked elsewhere */
+    if (check_dtype(im, head) != 0 || check_dtype(im, wte) != 0)
+        return -EINVAL;
     a = malloc(head->count * sizeof *a);
     b = malloc(head->count * sizeof *b);
     rc = a && b ? read_tensor(im, head, a) : -ENOMEM;
+    if (!a || !b)
+        snprintf(im->why, im->why_len, "out of memory");
     if (rc == 0)
         rc = read_tensor(im, wte, b);
     if (rc == 0 && memcmp(a, b, head->count * sizeof *a) != 0)
@@ -170,12 +183,15 @@ static int check_head(struct importer *im)
 static int check_config(struct importer *im, const char *path)
 {
     json_error_t error;
-    json_t *o = json_load_file(path, 0, &error), *heads, *activation;
+    json_t *o, *heads, *activation;
     char name[40] = "gelu_new";
     int n;
 
-    if (!o) /* a file of weights alone */
+    if (access(path, F_OK) != 0 && errno == ENOENT) /* a file of weights alone */
         return 0;
+    o = json_load_file(path, 0, &error);
+    if (!o)
+        REFUSE(im, -EINVAL, "its config.json, line %d: %s", error.line, error.text);
     heads = json_object_get(o, "n_head");
     n = json_is_integer(heads) ? (int)json_integer_value(heads) : im->config->model.heads;
     activation = json_object_get(o, "activation_function");
@@ -226,9 +242,8 @@ static int check_tensor(struct importer *im, const struct holmes_tensor *t, cons
 
     if (!st)
         REFUSE(im, -EINVAL, "tensor %s is missing", theirs);
-    if (st->dtype != HOLMES_ST_F32 && st->dtype != HOLMES_ST_F16 && st->dtype != HOLMES_ST_BF16)
-        REFUSE(im, -EINVAL, "tensor %s is %s; F32, F16 or BF16 is right", st->name,
-               holmes_st_dtype_name(st->dtype));
+    if (check_dtype(im, st) != 0)
+        return -EINVAL;
     right.shape[0] = transposed ? t->cols : t->rows;
     right.shape[1] = transposed ? t->rows : t->cols;
     if (st->ndim != right.ndim || st->shape[0] != right.shape[0] ||

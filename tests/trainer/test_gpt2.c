@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ckpt_job.h"
@@ -339,6 +340,7 @@ Test(gpt2, other_models_are_refused_by_name)
         {"model.safetensors", "{", "x", "no JSON object"},
         {"config.json", "\"n_head\": 4", "\"n_head\": 8", "n_head 8, --heads is 4"},
         {"config.json", "gelu_new", "gelu_old", "activation_function gelu_old; gelu_new"},
+        {"config.json", "{", "x", "config.json, line 1: "},
     };
 
     train(false);
@@ -370,6 +372,27 @@ Test(gpt2, a_head_is_neither_lost_nor_made_up)
     job = begin_with(&one, true, NULL);
     ckpt_job_run(&job);
     cr_expect_not_null(strstr(job.why[0], "--tied would lose it"), "%s", job.why[0]);
+}
+
+/* They are compared before the model's own tensors are looked at. */
+Test(gpt2, a_head_beside_a_tied_embedding_may_be_of_any_type)
+{
+    const struct holmes_st_tensor tensors[] = {
+        {.name = "lm_head.weight", .dtype = HOLMES_ST_I8, .ndim = 1, .shape = {4 << 20}},
+        {.name = "wte.weight", .dtype = HOLMES_ST_I8, .ndim = 1, .shape = {4 << 20}}};
+    const struct ckpt_split one = {1, 1, 1, 1, false, false};
+    struct ckpt_job job = begin_with(&one, true, NULL);
+    struct holmes_st_writer *w;
+    char *zeros = calloc(1, 8 << 20);
+
+    cr_assert_eq(mkdir(model, 0777), 0);
+    cr_assert_eq(holmes_st_create(weights, tensors, 2, NULL, &w), 0);
+    cr_assert_eq(holmes_st_put(w, zeros, 8 << 20), 0);
+    cr_assert_eq(holmes_st_finish(w), 0);
+    free(zeros);
+    ckpt_job_run(&job);
+    cr_expect_not_null(strstr(job.why[0], "lm_head.weight is I8; F32, F16 or BF16 is right"), "%s",
+                       job.why[0]);
 }
 
 Test(gpt2, a_head_that_is_the_embedding_asks_for_tied)
