@@ -57,6 +57,8 @@ const char *const holmes_ckpt_free[] = {"layers",
                                         "net-device",
                                         "comm",
                                         "log",
+                                        "trace",
+                                        "measure-overlap",
                                         "quiet",
                                         "eval-every",
                                         "eval-sequences",
@@ -127,6 +129,8 @@ int holmes_ckpt_data_of(const char *path, struct holmes_ckpt_data *out, char *wh
     for (int i = 0; i < 2; i++) /* either of the pair stands for both */
         if (len > 4 && strcmp(path + len - 4, suffixes[i]) == 0)
             len -= 4;
+    if (len == strlen(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode))
+        rc = -ENOENT; /* a text, whatever lies beside it */
     for (int i = 0; i < 2 && rc == 0; i++) {
         char file[4200];
 

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,6 +192,10 @@ static int remove_leftovers(const char *dir, char *why, size_t why_len)
             continue;
         snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
         rc = remove_folder(path);
+        if (rc != 0 && step_of(e->d_name, ".deleted") > 0) { /* in nobody's way */
+            holmes_warn(TRAIN, "--save %s: cannot remove %s: %s", dir, e->d_name, strerror(-rc));
+            rc = 0;
+        }
         if (rc != 0)
             snprintf(why, why_len, "--save %s: cannot remove %s, which a dead run left: %s", dir,
                      e->d_name, strerror(-rc));
@@ -268,13 +273,29 @@ static int check_history(const char *dir, const char *resumed, char *why, size_t
     return rc;
 }
 
+/* A folder that was made is lost with all in it while its own name is not on the disk. Where that
+ * cannot be read, nothing can be done. */
+static void sync_parent(const char *dir)
+{
+    char copy[HOLMES_CKPT_PATH_MAX];
+    int rc;
+
+    snprintf(copy, sizeof copy, "%s", dir);
+    rc = holmes_ckpt_sync_folder(dirname(copy));
+    if (rc != 0)
+        holmes_warn(TRAIN, "--save %s: its name may not outlive a power failure: %s", dir,
+                    strerror(-rc));
+}
+
 int holmes_ckpt_claim(const char *dir, const char *resumed, int *lock_fd, char *why, size_t why_len)
 {
     int rc;
 
     if (strlen(dir) >= HOLMES_CKPT_PATH_MAX - 64)
         FAIL(-ENAMETOOLONG, "--save %.60s...: the path is too long", dir);
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+    if (mkdir(dir, 0777) == 0)
+        sync_parent(dir);
+    else if (errno != EEXIST)
         FAIL(-errno, "--save %s: cannot make this folder: %s", dir, strerror(errno));
     rc = take_lock(dir, lock_fd, why, why_len);
     if (rc != 0)

@@ -19,6 +19,7 @@
 
 #include "clock.h"
 #include "config_spec.h"
+#include "log.h"
 
 struct holmes_saver {
     const struct holmes_config *config;
@@ -339,8 +340,10 @@ static int complete(struct holmes_saver *s, int step, const char *partial, struc
 
     if (rc == 0)
         rc = holmes_ckpt_commit(dir, step, partial, why, why_len);
-    if (rc == 0)
-        rc = holmes_ckpt_prune(dir, s->config->keep, why, why_len);
+    /* What cannot be removed is no reason to lose a run: somebody reads it, or has put something
+     * there. */
+    if (rc == 0 && holmes_ckpt_prune(dir, s->config->keep, why, why_len) != 0)
+        holmes_warn(TRAIN, "%s", why);
     return rc;
 }
 

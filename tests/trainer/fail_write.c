@@ -3,11 +3,14 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t left = SIZE_MAX;
 static int error, manifest_error;
+static ino_t synced[64];
+static int nsynced;
 
 ssize_t __real_pwrite64(int fd, const void *data, size_t bytes, off_t at);
 ssize_t __wrap_pwrite64(int fd, const void *data, size_t bytes, off_t at);
@@ -23,6 +26,32 @@ void fail_write_after(size_t bytes, int err)
 void fail_write_manifest(int err)
 {
     manifest_error = err;
+}
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+    struct stat st;
+
+    pthread_mutex_lock(&lock);
+    if (fstat(fd, &st) == 0 && nsynced < (int)(sizeof synced / sizeof *synced))
+        synced[nsynced++] = st.st_ino;
+    pthread_mutex_unlock(&lock);
+    return __real_fsync(fd);
+}
+
+bool fail_write_synced(const char *path)
+{
+    struct stat st;
+    bool found = false;
+
+    if (stat(path, &st) != 0)
+        return false;
+    for (int i = 0; i < nsynced; i++)
+        found |= synced[i] == st.st_ino;
+    return found;
 }
 
 void fail_write_never(void)

@@ -454,6 +454,26 @@ Test(ckpt_damage, other_data_are_refused)
     holmes_config_fini(&c);
 }
 
+/* As the loader has it: a file of the very name is a text, whatever lies beside it. */
+Test(ckpt_damage, the_data_compared_are_those_trained_on)
+{
+    static const char *const ends[] = {".bin", ".idx"};
+    struct holmes_config c = config_now();
+    char why[600] = "", command[400];
+    json_t *changes;
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(command, sizeof command, "echo another >%s%s", text, ends[i]);
+        cr_assert_eq(system(command), 0);
+    }
+    cr_assert_eq(fits(&c, &changes, why, sizeof why), 0, "%s", why);
+    json_decref(changes);
+    flip(text, 5000);
+    cr_expect_eq(fits(&c, &changes, why, sizeof why), -EINVAL);
+    cr_expect_not_null(strstr(why, "has other contents than what"), "%s", why);
+    holmes_config_fini(&c);
+}
+
 Test(ckpt_damage, a_recipe_may_change_and_is_told_a_split_may_and_is_not)
 {
     struct holmes_config c = config_now();
@@ -469,6 +489,8 @@ Test(ckpt_damage, a_recipe_may_change_and_is_told_a_split_may_and_is_not)
     set(&c, "tensor", "2");
     set(&c, "microbatch", "3");
     set(&c, "recompute", "yes");
+    set(&c, "trace", "t.json");
+    set(&c, "measure-overlap", "1");
     cr_assert_eq(fits(&c, &changes, why, sizeof why), 0, "%s", why);
     cr_expect_eq(json_object_size(changes), 2);
     cr_expect_str_eq(json_string_value(json_array_get(json_object_get(changes, "lr"), 0)), "0.003");

@@ -195,6 +195,29 @@ Test(ckpt_folder, one_run_at_a_time_saves_there)
     close(second);
 }
 
+Test(ckpt_folder, the_folder_and_its_own_name_are_flushed)
+{
+    save_at(2);
+    cr_expect(fail_write_synced(in("step-00000002/manifest.json")));
+    cr_expect(fail_write_synced(in("step-00000002")));
+    cr_expect(fail_write_synced(folder));
+    cr_expect(fail_write_synced(dir));
+}
+
+/* Somebody reads it on a network file system, or has put something there. */
+Test(ckpt_folder, what_cannot_be_removed_ends_no_run)
+{
+    save_at(2);
+    cr_assert_eq(mkdir(in("step-00000002/notes"), 0777), 0);
+    save_at(4);
+    save_at(6);
+    check_newest("step-00000006");
+    cr_expect(exists("step-00000002.deleted/notes"));
+    cr_expect(!exists("step-00000002"));
+    save_at(8);
+    check_newest("step-00000008");
+}
+
 /* --- saves that are cut short ------------------------------------------------------------------
  */
 
