@@ -86,6 +86,8 @@ void holmes_config_parse(int argc, char **argv, struct holmes_config *c);
 void holmes_config_fini(struct holmes_config *c); /* frees its strings */
 /* Whether the option was set, by whatever, rather than left at its default. */
 bool holmes_config_given(const struct holmes_config *c, const char *option);
+/* Given, and another value than its default: --print-config gives all values. */
+bool holmes_config_changed(const struct holmes_config *c, const char *option);
 
 /* Sets an option as the command line would: for what is found out later. */
 int holmes_config_set(struct holmes_config *c, const char *option, const char *text, char *why,

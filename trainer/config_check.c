@@ -156,14 +156,33 @@ static int check_split(const struct holmes_config *c, char *why, size_t why_len)
     return rc;
 }
 
+static int check_evaluation(const struct holmes_config *c, char *why, size_t why_len)
+{
+    struct holmes_data_attr attr;
+
+    if (c->eval_every == 0)
+        return 0;
+    if (c->eval_sequences == 0)
+        REFUSE("--eval-every %d evaluates nothing with --eval-sequences 0: leave out one",
+               c->eval_every);
+    if (c->split && holmes_config_data(c, &attr, why, why_len) != 0)
+        return -EINVAL;
+    if (c->split && attr.split[1] <= 0)
+        REFUSE("--eval-every %d: --split %s holds nothing out to evaluate on", c->eval_every,
+               c->split);
+    return 0;
+}
+
 static int check_checkpoints(const struct holmes_config *c, char *why, size_t why_len)
 {
     if (!c->save && c->resume && strcmp(c->resume, "latest") == 0)
         REFUSE("--resume latest is the newest checkpoint in --save DIR, which is missing");
     if (!c->save && c->save_every > 0)
         REFUSE("--save-every %d needs --save DIR", c->save_every);
-    if (!c->save && holmes_config_given(c, "keep"))
+    if (!c->save && holmes_config_changed(c, "keep"))
         REFUSE("--keep %d needs --save DIR", c->keep);
+    if (c->init && c->resume && strcmp(c->resume, "latest") != 0)
+        REFUSE("--init %s: the weights come from --resume %s: leave out one", c->init, c->resume);
     return 0;
 }
 
@@ -192,6 +211,8 @@ int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
         REFUSE("--kernels \"%s\": one of %s is right", c->kernels, holmes_kernels_names());
     if (rc == 0 && c->data)
         rc = holmes_config_check_data(c, why, why_len);
+    if (rc == 0)
+        rc = check_evaluation(c, why, why_len);
     if (rc == 0)
         rc = check_checkpoints(c, why, why_len);
     return rc;

@@ -1,5 +1,6 @@
 /* Configurations as YAML files: one mapping, whose keys are the names of options. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 
 int holmes_config_file_read(const char *path, char **data, size_t *len, char *why, size_t why_len)
 {
-    FILE *f = fopen(path, "re");
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no FIFO's writer is waited for */
+    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
     struct stat st;
     char *buf = NULL;
     int rc = 0;

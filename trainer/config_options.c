@@ -214,8 +214,10 @@ const int holmes_nspecs = NSPECS;
 _Static_assert(NSPECS <= HOLMES_CONFIG_OPTIONS, "raise HOLMES_CONFIG_OPTIONS");
 
 static const char program_doc[] =
-    "Trains a GPT on the bytes of a text file, on one process or split over ranks as pipeline "
-    "stages and replicas that talk through an NCCL net plugin.\v"
+    "Trains a GPT on the bytes of a text file or on the tokens of an indexed dataset, in one "
+    "process "
+    "or split over ranks as pipeline stages, replicas and tensor groups that talk through an NCCL "
+    "net plugin.\v"
     "Values in brackets are what holds when nothing is said.\n"
     "\n"
     "Examples:\n"
@@ -287,7 +289,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
     if (key == ARGP_KEY_ARG) {
         argp_error(state,
-                   "\"%s\" is no option: compare and report are the only words without dashes",
+                   "\"%s\" is no option: export, compare and report are the only words without "
+                   "dashes",
                    arg);
         return 0;
     }

@@ -290,6 +290,18 @@ bool holmes_config_given(const struct holmes_config *c, const char *name)
     return s && c->given[s - holmes_specs];
 }
 
+bool holmes_config_changed(const struct holmes_config *c, const char *name)
+{
+    const struct holmes_spec *s = holmes_spec_find(name);
+    const char *text;
+    char buf[64];
+
+    if (!s || !c->given[s - holmes_specs])
+        return false;
+    text = holmes_spec_get(s, c, buf, sizeof buf);
+    return !s->def || !text || strcmp(text, s->def) != 0;
+}
+
 int holmes_config_set(struct holmes_config *c, const char *option, const char *text, char *why,
                       size_t why_len)
 {

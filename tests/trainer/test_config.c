@@ -185,6 +185,32 @@ Test(config, what_is_printed_is_read_as_the_same)
     holmes_config_fini(&again);
 }
 
+/* All defaults are in it, and none of them is taken for something that was asked for. */
+Test(config, what_is_printed_can_be_run)
+{
+    static const char *const splits[] = {NULL, "9,1"};
+
+    for (int i = 0; i < 2; i++) {
+        struct holmes_config c = PARSE("--data", "/proc/self/exe", "--lr-decay", "constant"), again;
+        char *text = NULL, why[400] = "";
+        size_t len;
+        FILE *out = open_memstream(&text, &len);
+
+        if (splits[i])
+            cr_assert_eq(holmes_config_set(&c, "split", splits[i], why, sizeof why), 0);
+        cr_expect_eq(holmes_config_print(&c, out, why, sizeof why), 0, "%s", why);
+        cr_assert_eq(fclose(out), 0);
+        holmes_config_init(&again);
+        cr_assert_eq(holmes_config_file_apply("f", text, len, false, &again, why, sizeof why), 0,
+                     "%s", why);
+        holmes_config_derive(&again);
+        cr_expect_eq(holmes_config_check(&again, why, sizeof why), 0, "%s", why);
+        free(text);
+        holmes_config_fini(&c);
+        holmes_config_fini(&again);
+    }
+}
+
 Test(config, text_that_is_no_utf8_is_not_printed)
 {
     struct holmes_config c = PARSE("--data", "a\xff");
