@@ -19,19 +19,22 @@ struct launcher {
     const char *name;
     const char *sign; /* set by it alone; NULL: rank and world are the sign */
     const char *rank, *world, *local_rank, *local_world;
-    const char *job; /* the same for all ranks, another for another job; NULL: none */
+    const char *job;  /* the same for all ranks, another for another job; NULL: none */
+    const char *step; /* tells what runs in one job at once apart; NULL: none */
 };
 
 enum { TORCHRUN, OPEN_MPI, SRUN, HYDRA, NLAUNCHERS };
 
 static const struct launcher launchers[NLAUNCHERS] = {
     [TORCHRUN] = {"torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK",
-                  "LOCAL_WORLD_SIZE", NULL},
+                  "LOCAL_WORLD_SIZE", NULL, NULL},
     [OPEN_MPI] = {"mpirun", NULL, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                  "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"},
+                  "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE",
+                  NULL},
     [SRUN] = {"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
-              "SLURM_LOCALID", NULL, "SLURM_JOB_ID"},
-    [HYDRA] = {"mpiexec", NULL, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},
+              "SLURM_LOCALID", NULL, "SLURM_JOB_ID", "SLURM_STEP_ID"},
+    [HYDRA] = {"mpiexec", NULL, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL,
+               NULL},
 };
 
 #define REFUSE(...)                                                                                \
@@ -132,12 +135,14 @@ static int read_local(const struct holmes_launch_env *env, const struct launcher
     return 0;
 }
 
-static unsigned int port_of(const char *job)
+static unsigned int port_of(const char *job, const char *step)
 {
     unsigned int h = 2166136261u;
 
     for (; *job; job++)
         h = (h ^ (unsigned char)*job) * 16777619u;
+    for (; step && *step; step++)
+        h = (h ^ (unsigned char)*step) * 16777619u;
     return PORT_FIRST + h % PORT_COUNT;
 }
 
@@ -164,7 +169,7 @@ static int read_rendezvous(const struct holmes_launch_env *env, const struct lau
     const char *job = get(env, l->job);
     int port = 0, rc = 0;
 
-    p->port = job ? (int)port_of(job) : PORT_OURS;
+    p->port = job ? (int)port_of(job, get(env, l->step)) : PORT_OURS;
     if (master)
         snprintf(p->host, sizeof p->host, "%s", master);
     else if (l == &launchers[SRUN] && nodes)

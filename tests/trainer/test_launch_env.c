@@ -100,6 +100,10 @@ Test(launch_env, jobs_have_ports_of_their_own)
     cr_assert_eq(read_place(SRUN_2_OF_4 "SLURM_JOB_ID=12", &a, why, sizeof why), 0);
     cr_assert_eq(read_place(SRUN_2_OF_4 "SLURM_JOB_ID=13", &b, why, sizeof why), 0);
     cr_expect_neq(a.port, b.port);
+    /* two steps of one job, on the same hosts */
+    cr_assert_eq(read_place(SRUN_2_OF_4 "SLURM_JOB_ID=12 SLURM_STEP_ID=0", &a, why, sizeof why), 0);
+    cr_assert_eq(read_place(SRUN_2_OF_4 "SLURM_JOB_ID=12 SLURM_STEP_ID=1", &b, why, sizeof why), 0);
+    cr_expect_neq(a.port, b.port);
 }
 
 Test(launch_env, refuses_variables_that_contradict_each_other)
