@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agree.h"
 #include "launch.h"
 #include "log.h"
 #include "notes.h"
@@ -41,6 +42,55 @@ int holmes_rank_connect(struct rank *r)
     return 0;
 }
 
+/* Rank 0 tells what it was told, before the others ask. */
+static int tell_terms(struct rank *r, const json_t *mine)
+{
+    char *text = json_dumps(mine, JSON_COMPACT);
+    int rc = text ? holmes_rdv_put(r->rdv, "terms", text, strlen(text)) : -ENOMEM;
+
+    free(text);
+    return rc;
+}
+
+static int compare_terms(struct rank *r, const json_t *mine, char *why, size_t why_len)
+{
+    char text[16384];
+    size_t len;
+    int rc = holmes_rdv_get(r->rdv, "terms", text, sizeof text, &len, rank_join_ms(r));
+    json_t *rank0;
+
+    if (rc != 0)
+        return rc;
+    rank0 = json_loadb(text, len, 0, NULL);
+    rc = holmes_agree_check(mine, rank0, why, why_len);
+    json_decref(rank0);
+    return rc;
+}
+
+/* All were told the same, and have the same data. */
+static int agree(struct rank *r)
+{
+    struct holmes_ckpt_data data;
+    char why[400] = "";
+    json_t *mine;
+    int rc = holmes_ckpt_data_of(r->config->data, &data, why, sizeof why);
+
+    if (rc != 0)
+        return holmes_rank_fail(r, HOLMES_EXIT_USAGE, false, "%s", why);
+    mine = holmes_agree_terms(r->config, &data);
+    if (!mine)
+        rc = -ENOMEM;
+    else
+        rc = r->rank == 0 ? tell_terms(r, mine) : compare_terms(r, mine, why, sizeof why);
+    json_decref(mine);
+    if (rc == -EINVAL && why[0])
+        return holmes_rank_fail(r, HOLMES_EXIT_USAGE, false, "%s", why);
+    if (rc != 0)
+        return holmes_rank_fail(r, HOLMES_EXIT_FAILED, true, "cannot compare options: %s",
+                                holmes_strerror(rc));
+    return 0;
+}
+
 /* Every rank tells its host and cluster, since placement is a function of all of them. */
 int holmes_rank_meet(struct rank *r)
 {
@@ -71,7 +121,7 @@ int holmes_rank_meet(struct rank *r)
     if (rc != 0)
         return holmes_rank_fail(r, HOLMES_EXIT_FAILED, true, "cannot meet the other ranks: %s",
                                 holmes_strerror(rc));
-    return 0;
+    return agree(r);
 }
 
 /* The order that --placement and --rank-order ask for. */

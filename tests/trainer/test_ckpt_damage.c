@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agree.h"
 #include "ckpt_job.h"
 #include "trainer/ckpt_options.h"
 #include "trainer/config_spec.h"
@@ -518,6 +519,10 @@ Test(ckpt_damage, a_checkpoint_beyond_the_last_step_is_refused)
 Test(ckpt_damage, lists_of_options_name_options)
 {
     for (const char *const *name = holmes_ckpt_fixed; *name; name++)
+        cr_expect_not_null(holmes_spec_find(*name), "there is no --%s", *name);
+    for (const char *const *name = holmes_agree_own; *name; name++)
+        cr_expect_not_null(holmes_spec_find(*name), "there is no --%s", *name);
+    for (const char *const *name = holmes_agree_given; *name; name++)
         cr_expect_not_null(holmes_spec_find(*name), "there is no --%s", *name);
     for (const char *const *name = holmes_ckpt_free; *name; name++)
         cr_expect_not_null(holmes_spec_find(*name), "there is no --%s", *name);

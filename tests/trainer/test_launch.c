@@ -130,7 +130,7 @@ Test(launch, refuses_values_that_are_none)
         {"--data %T --lr 0", 2, "--lr"},
         {"--data %T --seed -1", 2, "\"-1\""},
         {"--data %T --placement best", 2, "planned or naive"},
-        {"--data %T --comm rdma", 2, "net or loopback"},
+        {"--data %T --comm rdma", 2, "net, loopback or nccl"},
         {"--data %T --kernels fast", 2, "\"fast\""},
         {"--data %T --launched x", 2, "launcher"},
     };
@@ -403,6 +403,63 @@ Test(launch, ranks_started_by_hand_train_together)
     cr_expect_str_eq(p[1].out, "");
     cr_expect(process_wait(&serve, PATIENCE_MS), "the service outlives its job");
     cr_expect_eq(serve.status, 0, "status %d: %s", serve.status, serve.err);
+}
+
+/* Their losses would be wrong, and nothing would show it. */
+Test(launch, ranks_that_were_told_otherwise_end_the_job)
+{
+    static const struct {
+        const char *first, *second, *says;
+    } rows[] = {
+        {"--steps 3", "--steps 2", "--steps: 2 here, 3 for rank 0"},
+        {"--steps 3", "--steps 3 --lr 0.5", "--lr: 0.5 here, 0.001 for rank 0"},
+        {"--steps 3 --resume latest --save ", "--steps 3",
+         "--save: default here, given for rank 0"},
+        {"--steps 3", "--steps 3 --vocab 256 --final-lr 0.0001 --threads 2", NULL},
+    };
+    char folder[96];
+
+    snprintf(folder, sizeof folder, "%s/checkpoints", dir);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint16_t port = free_port();
+        struct process p[2];
+        char more[256];
+
+        snprintf(more, sizeof more, "--serve %s%s", rows[i].first,
+                 strstr(rows[i].first, "--save") ? folder : "");
+        start_by_hand(&p[0], 0, port, more);
+        start_by_hand(&p[1], 1, port, rows[i].second);
+        for (int r = 0; r < 2; r++) {
+            cr_expect(process_wait(&p[r], PATIENCE_MS), "rank %d is still running", r);
+            cr_expect_eq(p[r].status, rows[i].says ? (r == 1 ? 2 : 3) : 0, "rank %d: %d: %s", r,
+                         p[r].status, p[r].err);
+            if (rows[i].says)
+                cr_expect_not_null(strstr(p[r].err, rows[i].says), "%s", p[r].err);
+        }
+    }
+}
+
+Test(launch, ranks_that_read_other_data_end_the_job)
+{
+    uint16_t port = free_port();
+    struct process p[2];
+
+    start_by_hand(&p[0], 0, port, "--steps 3 --serve");
+    snprintf(text, sizeof text, "%s/other", dir);
+    {
+        FILE *f = fopen(text, "we");
+
+        cr_assert_not_null(f);
+        for (int i = 0; i < 3000; i++)
+            fprintf(f, "another text than that of the first ");
+        cr_assert_eq(fclose(f), 0);
+    }
+    start_by_hand(&p[1], 1, port, "--steps 3");
+    for (int r = 0; r < 2; r++) {
+        cr_expect(process_wait(&p[r], PATIENCE_MS), "rank %d is still running", r);
+        cr_expect_eq(p[r].status, r == 1 ? 2 : 3, "rank %d: %d: %s", r, p[r].status, p[r].err);
+        cr_expect_not_null(strstr(p[r].err, "--data: 108000 bytes"), "%s", p[r].err);
+    }
 }
 
 Test(launch, the_survivor_of_a_job_by_hand_says_who_died)
