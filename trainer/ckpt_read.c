@@ -57,8 +57,15 @@ static int read_text(const char *path, char **out, size_t *len, char *why, size_
     struct stat st;
     char *text;
 
-    if (!f || fstat(fd, &st) != 0)
-        FAIL(-errno, "%s: %s", path, strerror(errno));
+    if (!f || fstat(fd, &st) != 0) {
+        const int rc = -errno;
+
+        if (f)
+            fclose(f);
+        else if (fd >= 0)
+            close(fd);
+        FAIL(rc, "%s: %s", path, strerror(-rc));
+    }
     if (!S_ISREG(st.st_mode) || st.st_size > HOLMES_MANIFEST_MAX) {
         fclose(f);
         FAIL(-EINVAL, "%s: a file of at most %d bytes is right", path, HOLMES_MANIFEST_MAX);

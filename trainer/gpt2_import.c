@@ -183,8 +183,10 @@ static int check_head(struct importer *im)
 static int check_config(struct importer *im, const char *path)
 {
     json_error_t error;
-    json_t *o, *heads, *activation;
+    json_t *o, *heads, *activation, *epsilon;
     char name[40] = "gelu_new";
+    double eps;
+    bool scaled;
     int n;
 
     if (access(path, F_OK) != 0 && errno == ENOENT) /* a file of weights alone */
@@ -197,7 +199,15 @@ static int check_config(struct importer *im, const char *path)
     activation = json_object_get(o, "activation_function");
     if (json_is_string(activation))
         snprintf(name, sizeof name, "%s", json_string_value(activation));
+    epsilon = json_object_get(o, "layer_norm_epsilon");
+    eps = json_is_number(epsilon) ? json_number_value(epsilon) : 1e-5;
+    scaled = !json_is_false(json_object_get(o, "scale_attn_weights")) &&
+             !json_is_true(json_object_get(o, "scale_attn_by_inverse_layer_idx"));
     json_decref(o);
+    if (!(eps > 0.999e-5 && eps < 1.001e-5))
+        REFUSE(im, -EINVAL, "its config.json has the layer_norm_epsilon %g; 1e-05 is right", eps);
+    if (!scaled)
+        REFUSE(im, -EINVAL, "its config.json scales attention otherwise than GPT-2 does");
     if (n != im->config->model.heads)
         REFUSE(im, -EINVAL, "its config.json has n_head %d, --heads is %d", n,
                im->config->model.heads);

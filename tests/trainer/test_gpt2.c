@@ -341,6 +341,10 @@ Test(gpt2, other_models_are_refused_by_name)
         {"config.json", "\"n_head\": 4", "\"n_head\": 8", "n_head 8, --heads is 4"},
         {"config.json", "gelu_new", "gelu_old", "activation_function gelu_old; gelu_new"},
         {"config.json", "{", "x", "config.json, line 1: "},
+        {"config.json", "\"layer_norm_epsilon\": 1e-5", "\"layer_norm_epsilon\": 1e-6",
+         "layer_norm_epsilon 1e-06; 1e-05 is right"},
+        {"config.json", "\"scale_attn_weights\": true", "\"scale_attn_weights\":false",
+         "scales attention otherwise"},
     };
 
     train(false);
