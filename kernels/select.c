@@ -30,6 +30,26 @@ const struct holmes_kernels *holmes_kernels_find(const char *name)
     return NULL;
 }
 
+/* Of the tables for GPUs, what is known without one. */
+static const struct holmes_kernels gpu_sizes[] = {
+    {.name = "cuda",
+     .dtype = HOLMES_FLOAT32,
+     .free = free,
+     .attention_scratch = holmes_cuda_attention_scratch},
+    {.name = "cuda-bf16",
+     .dtype = HOLMES_BFLOAT16,
+     .free = free,
+     .attention_scratch = holmes_cuda_attention_scratch},
+};
+
+const struct holmes_kernels *holmes_kernels_sizes(const char *name)
+{
+    for (size_t i = 0; name && i < sizeof gpu_sizes / sizeof gpu_sizes[0]; i++)
+        if (strcmp(gpu_sizes[i].name, name) == 0)
+            return &gpu_sizes[i];
+    return holmes_kernels_find(name);
+}
+
 static bool needs_gpu(const char *name)
 {
     return strcmp(name, "cuda") == 0 || strcmp(name, "cuda-bf16") == 0;

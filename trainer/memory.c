@@ -145,7 +145,7 @@ static void table_row(struct holmes_table *t, const struct holmes_group *g,
 
 static int print_group(const struct holmes_config *c, const struct holmes_group *g, FILE *out)
 {
-    const struct holmes_kernels *k = holmes_kernels_find(c->kernels);
+    const struct holmes_kernels *k = holmes_kernels_sizes(c->kernels);
     struct holmes_table *t = table();
     int rc = t ? 0 : -ENOMEM;
 

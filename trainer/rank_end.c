@@ -19,10 +19,11 @@ static json_t *own_memory(const struct rank *r)
     struct holmes_memory predicted;
     size_t now, peak;
 
-    if (holmes_memory_predict(c, r->group, holmes_group_place(r->group, r->rank),
-                              holmes_kernels_find(c->kernels), &predicted) != 0)
+    if (holmes_memory_predict(c, r->group, holmes_group_place(r->group, r->rank), r->kernels,
+                              &predicted) != 0)
         return json_null();
-    if (r->resident == 0 || holmes_memory_resident(&now, &peak) != 0)
+    /* What a GPU holds is not in the process's RAM. */
+    if (r->resident == 0 || r->kernels->stream() || holmes_memory_resident(&now, &peak) != 0)
         return holmes_record_memory(&predicted, -1);
     return holmes_record_memory(&predicted, (double)peak - (double)r->resident);
 }

@@ -146,6 +146,10 @@ const struct holmes_kernels *holmes_kernels_find(const char *name);
  * a sentence in `why` when there is no such table, library or GPU. */
 const struct holmes_kernels *holmes_kernels_open(const char *name, int local_rank, char *why,
                                                  size_t why_size);
+/* What memory is predicted with: of the table of that name, `name`, `dtype` and attention_scratch
+ * may be used, and free of NULL. Needs no GPU and opens nothing. NULL when there is no such table.
+ */
+const struct holmes_kernels *holmes_kernels_sizes(const char *name);
 /* Whether that is a name that holmes_kernels_open knows; opens nothing. */
 bool holmes_kernels_known(const char *name);
 /* Comma-separated names of all tables, for messages. */

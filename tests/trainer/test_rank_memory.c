@@ -243,3 +243,20 @@ Test(memory, dry_run_prints_every_stage_without_data_or_ranks)
     cr_expect_eq(p.status, 2);
     cr_expect_not_null(strstr(p.err, "--dry-run without --data needs --vocab"), "%s", p.err);
 }
+
+/* bf16: two bytes more per parameter than float32's four, half the activations. */
+Test(memory, dry_run_needs_no_gpu_to_tell_what_one_holds)
+{
+    static const char *const expected[][2] = {{"cuda", " 1.3        1.3        2.5 "},
+                                              {"cuda-bf16", " 1.9        1.3        2.5 "}};
+    struct process p;
+
+    for (size_t i = 0; i < 2; i++) {
+        process_start(&p, NULL,
+                      "--dry-run --layers 6 --channels 64 --heads 4 --vocab 100 --kernels %s",
+                      expected[i][0]);
+        cr_assert(process_wait(&p, PATIENCE_MS));
+        cr_expect_eq(p.status, 0, "%s: status %d, %s", expected[i][0], p.status, p.err);
+        cr_expect_not_null(strstr(p.out, expected[i][1]), "%s", p.out);
+    }
+}
