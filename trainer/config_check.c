@@ -8,8 +8,10 @@
 #include "config_spec.h"
 #include "group.h"
 #include "kernels.h"
+#include "utf8.h"
 
 #define DRY_RUN_RANKS_MAX (1 << 20)
+#define LABEL_MAX         63 /* as in struct rank */
 
 #define REFUSE(...)                                                                                \
     do {                                                                                           \
@@ -91,6 +93,15 @@ static int check_labels(const char *list, const char *option, int world, char *w
     if (list && (!*list || (n > 1 && n != world)))
         REFUSE("--%s \"%s\": one name, or one for each of the %d ranks, is right", option, list,
                world);
+    for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
+        if (strcspn(p, ",") > LABEL_MAX)
+            REFUSE("--%s: \"%.80s\" is too long, %d bytes are the most", option, p, LABEL_MAX);
+    for (size_t len = 0; list && *list; list += len) {
+        const uint32_t c = holmes_utf8_decode(list, &len);
+
+        if (c == HOLMES_UTF8_REPLACEMENT || holmes_utf8_is_control(c))
+            REFUSE("--%s: byte 0x%02x is no part of a name in UTF-8", option, (unsigned char)*list);
+    }
     return 0;
 }
 

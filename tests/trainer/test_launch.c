@@ -166,6 +166,11 @@ Test(launch, refuses_values_that_do_not_go_together)
         {"--data %T --local 2 --pipeline 2 --rank-order 0", 2, "2 numbers"},
         {"--data %T --local 2 --pipeline 2 --stage-layers 1,1", 2, "2 layers in all"},
         {"--data %T --local 2 --pipeline 2 --cluster A,B,C", 2, "--cluster"},
+        {"--data %T --host-label a\xff", 2, "byte 0xff is no part of a name"},
+        {"--data %T --cluster a\x01", 2, "byte 0x01 is no part of a name"},
+        {"--data %T --host-label "
+         "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijkl",
+         2, "63 bytes are the most"},
         {"--data %T --local 2 --pipeline 2 --rank 0", 2, "--local"},
         {"--data %T --rank 0 --pipeline 2", 2, "--world"},
         {"--data %T --rank 2 --world 2 --pipeline 2 --rendezvous 127.0.0.1:1", 2, "0 to 1"},
