@@ -50,6 +50,7 @@ struct thread_hub {
     int ngroups;
     char break_kind[16];
     int break_nth;
+    void (*touch)(bool open);
 };
 
 struct thread_comm {
@@ -82,6 +83,17 @@ void thread_hub_break(struct thread_hub *h, const char *kind, int nth)
     h->break_nth = nth;
 }
 
+void thread_hub_touch(struct thread_hub *h, void (*touch)(bool open))
+{
+    h->touch = touch;
+}
+
+static void touch(struct thread_hub *h, bool open)
+{
+    if (h->touch)
+        h->touch(open);
+}
+
 static struct holmes_op *new_op(struct thread_comm *c, enum what what, const void *in, void *out,
                                 size_t bytes, int peer)
 {
@@ -112,6 +124,7 @@ static int match(struct thread_comm *c, struct holmes_op *op, int from, int to)
 
     pthread_mutex_lock(&g->hub->lock);
     append(op->what == SEND ? s : r, op);
+    touch(g->hub, true);
     while (*s && *r && rc == 0) {
         if ((*s)->bytes != (*r)->bytes)
             rc = -EMSGSIZE;
@@ -121,6 +134,7 @@ static int match(struct thread_comm *c, struct holmes_op *op, int from, int to)
         *s = (*s)->next;
         *r = (*r)->next;
     }
+    touch(g->hub, false);
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->hub->lock);
     return rc;
@@ -212,7 +226,9 @@ static int arrive(struct thread_comm *c, struct holmes_op *op)
     pthread_mutex_lock(&g->hub->lock);
     r->ops[op->rank] = op;
     if (++r->arrived == g->size) {
+        touch(g->hub, true);
         complete(g, r);
+        touch(g->hub, false);
         memset(r, 0, sizeof *r);
         pthread_cond_broadcast(&g->changed);
     }

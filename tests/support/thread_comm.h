@@ -14,6 +14,9 @@ void thread_hub_destroy(struct thread_hub *h); /* after all communicators */
 /* The `nth` reduction (from 1) of a communicator of `kind` leaves its last rank out. */
 void thread_hub_break(struct thread_hub *h, const char *kind, int nth);
 
+/* Memory that is moved from and to is touched between touch(true) and touch(false) only. */
+void thread_hub_touch(struct thread_hub *h, void (*touch)(bool open));
+
 /* A holmes_comm_factory; ctx is the hub. */
 int thread_comm_create(void *ctx, const char *name, const char *kind, const int *ranks, int size,
                        int rank, struct holmes_comm **out);

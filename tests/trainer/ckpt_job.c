@@ -2,6 +2,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "support/thread_comm.h"
 #include "trainer/config_spec.h"
+#include "trainer/measure.h"
 
 /* A barrier that the death of a rank ends. */
 struct meeting {
@@ -161,6 +163,50 @@ static int load(struct thread *th, struct holmes_trainer *t)
     return rc;
 }
 
+static int poison(struct holmes_trainer *t)
+{
+    struct holmes_stage *s = holmes_trainer_stage(t, 0);
+    const float none = NAN;
+    int rc = holmes_trainer_settle(t);
+
+    if (rc == 0)
+        holmes_stage_kernels(s)->copy(holmes_stage_params(s) + holmes_stage_nparams(s) - 1, &none,
+                                      sizeof none);
+    return rc;
+}
+
+static int run_steps(struct thread *th, struct holmes_trainer *t, const struct holmes_links *links)
+{
+    struct ckpt_job *job = th->shared->job;
+    int rc = 0;
+
+    for (int step = job->first; step <= job->last && rc == 0; step++) {
+        struct holmes_step_result result;
+
+        if (step == job->poison_at && th->rank == 0)
+            rc = poison(t);
+        if (rc == 0)
+            rc = holmes_trainer_step(t, step, &result);
+        if (th->rank == 0)
+            job->steps[step] = result;
+        if (rc == 0 && job->save && step == job->save_at)
+            rc = save(th, t, links, step);
+    }
+    if (rc == -EDOM && holmes_trainer_unfit(t))
+        snprintf(job->why[th->rank], sizeof job->why[0], "%s", holmes_trainer_unfit(t));
+    return rc;
+}
+
+static int evaluate(struct thread *th, struct holmes_trainer *t)
+{
+    double loss = 0;
+    int sequences, rc = holmes_trainer_evaluate(t, &loss, &sequences);
+
+    if (th->rank == 0)
+        th->shared->job->held_out = loss;
+    return rc;
+}
+
 static int run_trainer(struct thread *th, struct holmes_links *links,
                        struct holmes_dataloader *data)
 {
@@ -170,8 +216,10 @@ static int run_trainer(struct thread *th, struct holmes_links *links,
                                              .group = s->group,
                                              .links = links,
                                              .data = data,
-                                             .kernels = holmes_kernels_find("ref")};
+                                             .kernels = job->kernels ? job->kernels
+                                                                     : holmes_kernels_find("ref")};
     struct holmes_trainer *t = NULL;
+    struct holmes_measure measured;
     int rc = holmes_trainer_create(&attr, &t);
 
     if (rc == 0 && job->resume)
@@ -180,15 +228,12 @@ static int run_trainer(struct thread *th, struct holmes_links *links,
         rc = holmes_gpt2_import(job->init, &s->config, t, job->why[th->rank], sizeof job->why[0]);
     if (rc == 0 && job->save && job->save_at < job->first)
         rc = save(th, t, links, job->save_at);
-    for (int step = job->first; step <= job->last && rc == 0; step++) {
-        struct holmes_step_result result;
-
-        rc = holmes_trainer_step(t, step, &result);
-        if (th->rank == 0)
-            job->steps[step] = result;
-        if (rc == 0 && job->save && step == job->save_at)
-            rc = save(th, t, links, step);
-    }
+    if (rc == 0 && job->measure)
+        rc = holmes_measure_overlap(t, links, 1, !job->split.no_overlap, &measured);
+    if (rc == 0)
+        rc = run_steps(th, t, links);
+    if (rc == 0 && job->evaluate)
+        rc = evaluate(th, t);
     if (rc == 0)
         rc = holmes_trainer_settle(t);
     holmes_trainer_destroy(t);
@@ -239,6 +284,7 @@ void ckpt_job_run(struct ckpt_job *job)
         cr_assert_eq(holmes_group_set_chunks(s.group, s.config.virtual_stages,
                                              s.config.model.layers, NULL, why, sizeof why),
                      0, "%s", why);
+    thread_hub_touch(s.hub, job->touch);
     for (int r = 0; r < world; r++) {
         job->why[r][0] = '\0';
         threads[r] = (struct thread){&s, r};

@@ -25,8 +25,13 @@ struct ckpt_job {
     const char *init;   /* a GPT-2 to begin with, or NULL */
     int fail_rank;      /* at this barrier of saving, this rank dies */
     const char *fail_at;
+    const struct holmes_kernels *kernels; /* NULL: ref */
+    void (*touch)(bool open);             /* see thread_hub_touch; may be NULL */
+    bool measure, evaluate;               /* overlap before the first step; after the last */
+    int poison_at;                        /* before this step rank 0's last weight becomes NaN */
 
     struct holmes_step_result steps[CKPT_JOB_STEPS + 1]; /* by step, from 1; of rank 0 */
+    double held_out;                                     /* of rank 0 */
     int rc[CKPT_JOB_RANKS];
     char why[CKPT_JOB_RANKS][600]; /* of ranks that failed */
 };
