@@ -1,8 +1,9 @@
 #!/bin/bash
-# test_launchers.sh TRAIN PLUGIN: holmes-train under launchers: Open MPI's mpirun itself where it is
-# installed, and stand-ins that start processes with the variables of srun and torchrun.
+# test_launchers.sh TRAIN PLUGIN [TOPO]: holmes-train under launchers: Open MPI's mpirun itself where
+# it is installed, and stand-ins that start processes with the variables of srun and torchrun. With
+# TOPO, from a plan.
 . "$(dirname "$0")/tap.sh"
-train=$1 plugin=$2
+train=$1 plugin=$2 topo=${3-}
 seq 1 20000 >"$scratch/text"
 job=("$train" --data "$scratch/text" --layers 2 --channels 16 --heads 2 --seq-len 16 --batch 8
     --microbatch 1 --threads 1 --steps 5 --quiet --plugin "$plugin")
@@ -68,6 +69,28 @@ mpirun_and_local() {
         says err "mpirun has started this process as one of 2 (OMPI_COMM_WORLD_SIZE)"
 }
 
+planned() {
+    cat >"$scratch/cluster.yaml" <<'END'
+holmes-cluster: 1
+node-types:
+- {name: cpu, gpus: 4, gpu: CPU, tflops: 0.05, memory-gib: 1, nics: [{name: lo, kind: ethernet, gbps: 10}]}
+nodes:
+- {hosts: localhost, type: cpu, fabric: A}
+END
+    gives 0 "$topo" plan "$scratch/cluster.yaml" --holmes-train --layers 2 --hidden 16 --heads 2 \
+        --sequence 16 --vocabulary 256 --untied --global-batch 8 --micro-batch 1 --tensor 1 \
+        --pipeline 2 --data 2 -o "$scratch/plan.json" &&
+        gives 0 "$topo" emit "$scratch/plan.json" --for holmes -o "$scratch/job"
+}
+
+config=("$train" --config "$scratch/job/config.yaml" --data "$scratch/text" --threads 1 --steps 5
+    --quiet --plugin "$plugin")
+
+planned_places() {
+    gives 0 "${config[@]}" --print-config && says out "rank-order: [0, 1, 2, 3]" &&
+        says out "stage-layers: [1, 1]" && says out "cluster: [A, A, A, A]"
+}
+
 claim "a process alone trains" alone
 claim "srun's ranks without a secret are told how to make one" without_a_secret
 claim "torchrun's ranks must be as many as the split has" sizes_that_differ
@@ -82,6 +105,12 @@ claim "a rendezvous that is given goes before srun's" \
 if command -v mpirun >/dev/null; then
     claim "mpirun's ranks train as one process does" \
         as_alone mpirun -n 4 "${job[@]}" --pipeline 2 --data-parallel 2
+    if [ -n "$topo" ]; then
+        claim "a plan becomes a config and a hostfile" planned
+        claim "the config has the plan's places" planned_places
+        claim "mpirun's ranks take config and hostfile of a plan" \
+            as_alone mpirun --hostfile "$scratch/job/hostfile" --map-by slot --bind-to none "${config[@]}"
+    fi
     claim "mpirun and --local are one too many" mpirun_and_local
     unset HOLMES_JOB_SECRET
     claim "mpirun's ranks without a secret are told how to pass it" mpirun_says_no_secret

@@ -509,6 +509,50 @@ Test(emit, trainer_keeps_the_order_of_the_file)
     holmes_plan_doc_fini(&doc);
 }
 
+/* The ranks that a hostfile in the plan's order starts: there the naive order is the other one. */
+Test(emit, trainer_s_config_numbers_ranks_as_its_hostfile)
+{
+    static const int layers[] = {3, 1};
+    static const struct plan_part parts[] = {{"a1", 1, "A", HOLMES_LINK_UNKNOWN, false},
+                                             {"b1", 2, "B: \"1\"", HOLMES_LINK_UNKNOWN, false},
+                                             {"a2", 1, "A", HOLMES_LINK_UNKNOWN, false}};
+    const struct plan_shape shape = {.model = "small",
+                                     .layers = 4,
+                                     .tensor = 1,
+                                     .pipeline = 2,
+                                     .data = 2,
+                                     .stage_layers = layers,
+                                     .tied = true};
+    const struct holmes_emit_part *part = holmes_emit_find_part(&holmes_emit_holmes, "config");
+    struct holmes_plan_doc doc = plan_make(&shape, parts, 3);
+    struct holmes_plan_node *n = doc.plan->nodes;
+    char *text, why[300] = "";
+
+    n[1] = (struct holmes_plan_node){2, 0, 1, 1};
+    n[2] = (struct holmes_plan_node){1, 0, 2, 2};
+    cr_expect_eq(part->write(&doc, &(struct holmes_emit_options){0}, stdout, why, sizeof why),
+                 -EINVAL);
+    cr_expect(strstr(why, "fabric \"B: \"1\"\": holmes-train takes lists of names"), "%s", why);
+    for (int i = 0; i < doc.fabrics->n; i++)
+        if (doc.fabrics->fabrics[i].name[0] == 'B')
+            strcpy(doc.fabrics->fabrics[i].name, "B: 1");
+    text = emitted(&doc, part->write, &(struct holmes_emit_options){0});
+    cr_expect(strstr(text, "\npipeline: 2\ndata-parallel: 2\nrank-order: 0,1,2,3\n"
+                           "stage-layers: 3,1\n"),
+              "%s", text);
+    cr_expect(strstr(text, "\ntied: yes\n"), "%s", text);
+    cr_expect(strstr(text, "\ncluster: [\"A\", \"A\", \"B: 1\", \"B: 1\"]\n"), "%s", text);
+    free(text);
+    text = emitted(&doc, part->write, &(struct holmes_emit_options){.naive = true});
+    cr_expect(strstr(text, "\nrank-order: 0,2,3,1\nbatch: "), "%s", text);
+    free(text);
+    part = holmes_emit_find_part(&holmes_emit_holmes, "hostfile");
+    text = emitted(&doc, part->write, &(struct holmes_emit_options){0});
+    cr_expect(strstr(text, "\na1 slots=1\na2 slots=1\nb1 slots=2\n"), "%s", text);
+    free(text);
+    holmes_plan_doc_fini(&doc);
+}
+
 /* A tensor group's ranks are neighbours in every order, on one host. */
 Test(emit, trainer_has_the_plan_s_three_dimensions)
 {
