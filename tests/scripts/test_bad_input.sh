@@ -2,18 +2,19 @@
 # test_bad_input.sh TRAIN PLUGIN DATA: docs/bad-input.md is true: every line in it that begins with
 # "$" is run and says what the page says. HOLMES_GOLDEN=write writes the page anew.
 . "$(dirname "$0")/tap.sh"
-export PATH=$scratch/bin:$PATH plugin=$2
+train_program=$(realpath "$1") data_program=$(realpath "$3") plugin=$(realpath "$2")
+export PATH=$scratch/bin:$PATH plugin
 page=$top/docs/bad-input.md
 golden=${HOLMES_GOLDEN-}
 unset HOLMES_GOLDEN HOLMES_TEST_PATIENCE HOLMES_JOB_SECRET MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 mkdir "$scratch/bin" "$scratch/work" && cd "$scratch/work" || exit 1
-ln -s "$1" "$scratch/bin/holmes-train"
+ln -s "$train_program" "$scratch/bin/holmes-train"
 seq 1 20000 | head -c 100000 >text
 echo 'a b c d ' | head -c 9 >short
 export train='holmes-train --data text --layers 2 --channels 16 --heads 2 --seq-len 16 --batch 8
     --microbatch 1 --threads 1 --quiet'
 $train --steps 2 --save job >"$scratch/made" 2>&1 || { cat "$scratch/made" >&2; exit 1; }
-"$3" encode --quiet --documents line -o tokens text >"$scratch/made" 2>&1 || { cat "$scratch/made" >&2; exit 1; }
+"$data_program" encode --quiet --documents line -o tokens text >"$scratch/made" 2>&1 || { cat "$scratch/made" >&2; exit 1; }
 
 # What differs from machine to machine is told by what it is; "Try --help" is left out.
 plain() {

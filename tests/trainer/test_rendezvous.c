@@ -271,7 +271,8 @@ Test(rendezvous, clients_hear_that_the_server_is_gone)
 
     holmes_rdv_stop(s);
     cr_assert_eq(holmes_rdv_get(a, "k", &byte, 1, &len, 20000), -ECONNABORTED);
-    cr_assert(strstr(holmes_rdv_reason(a), "is gone (its process ended"), "%s", holmes_rdv_reason(a));
+    cr_assert(strstr(holmes_rdv_reason(a), "is gone (its process ended"), "%s",
+              holmes_rdv_reason(a));
     holmes_rdv_leave(a);
 }
 
