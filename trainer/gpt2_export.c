@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ckpt_folder.h"
 #include "clock.h"
 #include "launch.h"
 #include "progress.h"
@@ -116,16 +117,25 @@ static int put_all(struct exporter *e)
     return rc;
 }
 
-static int write_weights(struct exporter *e, const char *path)
+/* `path` gets its name when all of it is on the disk: a run that is killed leaves none that looks
+ * whole. */
+static int write_weights(struct exporter *e, const char *dir, const char *path)
 {
     json_t *metadata = json_pack("{s:s}", "format", "pt");
+    char partial[HOLMES_CKPT_PATH_MAX + 64];
     int rc = describe(e);
 
+    snprintf(partial, sizeof partial, "%s/model.partial", dir);
+    if (rc == 0 && access(path, F_OK) == 0) {
+        snprintf(e->why, e->why_len, "cannot make %s: %s", path, strerror(EEXIST));
+        rc = -EEXIST;
+    }
     if (rc == 0) {
+        unlink(partial); /* of a run that was killed */
         /* NOLINTNEXTLINE: the analyzer takes e's memory for lost; the caller frees it */
-        rc = holmes_st_create(path, e->tensors, e->m->ntensors, metadata, &e->out);
+        rc = holmes_st_create(partial, e->tensors, e->m->ntensors, metadata, &e->out);
         if (rc != 0)
-            snprintf(e->why, e->why_len, "cannot make %s: %s", path, strerror(-rc));
+            snprintf(e->why, e->why_len, "cannot make %s: %s", partial, strerror(-rc));
     }
     json_decref(metadata);
     if (rc != 0)
@@ -136,6 +146,10 @@ static int write_weights(struct exporter *e, const char *path)
         return rc;
     }
     rc = holmes_st_finish(e->out);
+    if (rc == 0 && rename(partial, path) != 0)
+        rc = -errno;
+    if (rc == 0)
+        rc = holmes_ckpt_sync_folder(dir);
     if (rc != 0)
         snprintf(e->why, e->why_len, "cannot write %s: %s", path, strerror(-rc));
     return rc;
@@ -183,7 +197,7 @@ int holmes_gpt2_export(struct holmes_ckpt *c, const char *dir, struct holmes_pro
     }
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     if (rc == 0)
-        rc = write_weights(&e, path);
+        rc = write_weights(&e, dir, path);
     snprintf(path, sizeof path, "%s/config.json", dir);
     if (rc == 0)
         rc = write_config(&m->model, path, why, why_len);

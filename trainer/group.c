@@ -189,9 +189,13 @@ int holmes_list_parse(const char *text, const char *what, int count, int min, in
         errno = 0;
         v = strtol(p, &end, 10);
         if (end == p || errno != 0 || v < min || v > max || *end != (i == count - 1 ? '\0' : ',')) {
-            snprintf(why, why_len,
-                     "%s \"%s\": %d numbers from %d to %d separated by commas are right", what,
-                     text, count, min, max);
+            if (count == 1)
+                snprintf(why, why_len, "%s \"%s\": one number from %d to %d is right", what, text,
+                         min, max);
+            else
+                snprintf(why, why_len,
+                         "%s \"%s\": %d numbers from %d to %d separated by commas are right", what,
+                         text, count, min, max);
             return -EINVAL;
         }
         out[i] = (int)v;

@@ -55,15 +55,16 @@ static int trace(struct rank *r, int (*what)(const struct holmes_trace_job *, ch
                             rc != -EINVAL, "%s", why);
 }
 
+/* The job is joined before anything can fail that the others would have to wait for. */
 static int run_job(struct rank *r)
 {
     double held_out = -1;
-    int code = holmes_rank_open_data(r);
+    int code = r->world > 1 ? holmes_rank_connect(r) : 0;
 
     if (code == 0)
+        code = holmes_rank_open_data(r);
+    if (code == 0)
         code = holmes_rank_open_checkpoints(r);
-    if (code == 0 && r->world > 1)
-        code = holmes_rank_connect(r);
     if (code == 0 && r->world > 1)
         code = holmes_rank_meet(r);
     if (code == 0)

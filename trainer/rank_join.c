@@ -39,6 +39,15 @@ int holmes_rank_connect(struct rank *r)
         return holmes_rank_fail(r, HOLMES_EXIT_FAILED, false, "cannot join the job at %s: %s",
                                 r->config->rendezvous, holmes_strerror(rc));
     holmes_rdv_on_abort(r->rdv, holmes_rank_job_ended, r);
+    /* Whatever fails from here on is told to all, since all are here to be told. */
+    rc = holmes_rdv_barrier(r->rdv, "join", r->config->join_timeout_s * 1000);
+    if (rc == -ETIMEDOUT)
+        return holmes_rank_fail(r, HOLMES_EXIT_FAILED, false,
+                                "after %d s not all %d ranks are here: %s",
+                                r->config->join_timeout_s, r->world, holmes_rdv_reason(r->rdv));
+    if (rc != 0)
+        return holmes_rank_fail(r, HOLMES_EXIT_FAILED, true, "cannot meet the other ranks: %s",
+                                holmes_strerror(rc));
     return 0;
 }
 
@@ -103,12 +112,6 @@ int holmes_rank_meet(struct rank *r)
     snprintf(key, sizeof key, "cluster/%d", r->rank);
     if (rc == 0)
         rc = holmes_rdv_put(r->rdv, key, r->clusters[r->rank], sizeof r->clusters[0]);
-    if (rc == 0)
-        rc = holmes_rdv_barrier(r->rdv, "join", r->config->join_timeout_s * 1000);
-    if (rc == -ETIMEDOUT)
-        return holmes_rank_fail(r, HOLMES_EXIT_FAILED, false,
-                                "after %d s not all %d ranks are here: %s",
-                                r->config->join_timeout_s, r->world, holmes_rdv_reason(r->rdv));
     for (int i = 0; i < r->world && rc == 0; i++) {
         snprintf(key, sizeof key, "host/%d", i);
         rc = holmes_rdv_get(r->rdv, key, r->hosts[i], sizeof r->hosts[i], &len, rank_join_ms(r));

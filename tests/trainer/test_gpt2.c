@@ -152,8 +152,15 @@ Test(gpt2, the_export_is_in_the_shape_and_order_of_others)
     const struct holmes_st_tensor *t;
     char why[600] = "";
     float ours[96 * 24], theirs[24 * 96];
+    char partial[300];
+    FILE *leftover;
 
     train(false);
+    snprintf(partial, sizeof partial, "%s/model.partial", model);
+    mkdir(model, 0777);
+    leftover = fopen(partial, "w");
+    cr_assert_not_null(leftover);
+    fclose(leftover);
     export_it();
     cr_assert_eq(holmes_st_open(weights, &st, why, sizeof why), 0, "%s", why);
     cr_assert_eq(holmes_ckpt_open(step, &c, why, sizeof why), 0, "%s", why);
@@ -174,6 +181,7 @@ Test(gpt2, the_export_is_in_the_shape_and_order_of_others)
     holmes_st_close(st);
     holmes_ckpt_close(c);
     cr_expect_eq(access(weights, F_OK), 0);
+    cr_expect_neq(access(partial, F_OK), 0, "a leftover of a killed run is taken and goes");
     cr_assert_eq(holmes_ckpt_open(step, &c, why, sizeof why), 0);
     {
         uint64_t bytes;

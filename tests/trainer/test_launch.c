@@ -483,6 +483,18 @@ Test(launch, the_survivor_of_a_job_by_hand_says_who_died)
     expect_end(&p[0], 3, "rank 1");
 }
 
+/* Not after --join-timeout: rank 0, which serves, fails before anybody is met. */
+Test(launch, a_rank_that_cannot_begin_is_told_to_those_that_wait)
+{
+    uint16_t port = free_port();
+    struct process p[2];
+
+    start_by_hand(&p[1], 1, port, "--steps 1 --join-timeout 3600");
+    start_by_hand(&p[0], 0, port, "--steps 1 --serve --resume /nowhere --join-timeout 3600");
+    expect_end(&p[0], 2, "/nowhere");
+    expect_end(&p[1], 3, "/nowhere");
+}
+
 Test(launch, a_rank_with_another_secret_is_kept_out)
 {
     uint16_t port = free_port();
