@@ -36,6 +36,7 @@ Test(config, fills_every_type_of_option)
     cr_expect_str_eq(c.data, "x");
     cr_expect_eq(c.placement, HOLMES_PLACEMENT_NAIVE);
     cr_expect_float_eq(c.final_lr, 2.5e-5, 1e-12, "a tenth of --lr unless given");
+    holmes_config_fini(&c);
 }
 
 Test(config, later_options_win)
@@ -45,6 +46,7 @@ Test(config, later_options_win)
 
     cr_expect_eq(c.placement, HOLMES_PLACEMENT_PLANNED);
     cr_expect_eq(c.steps, 7);
+    holmes_config_fini(&c);
 }
 
 /* A file of --config with this text. */

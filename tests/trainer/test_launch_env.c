@@ -198,6 +198,7 @@ Test(launch_env, leaves_the_ranks_of_a_launcher_of_our_own_alone)
     cr_assert_eq(holmes_launch_env_apply(&p, &c, why, sizeof why), 0, "%s", why);
     cr_expect_eq(c.rank, 3);
     cr_expect_null(c.launcher);
+    holmes_config_fini(&c);
 }
 
 Test(launch_env, refuses_options_that_contradict_the_launcher)
