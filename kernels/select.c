@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +17,17 @@
 /* Fastest first. */
 static const struct holmes_kernels *const backends[] = {&holmes_kernels_cpu, &holmes_kernels_ref};
 
-static int kernel_threads = 1;
+static pthread_once_t threads_once = PTHREAD_ONCE_INIT;
+
+/* OpenBLAS would start with a thread per core. */
+static void start_with_one_thread(void)
+{
+    holmes_kernels_cpu_set_threads(1);
+}
 
 const struct holmes_kernels *holmes_kernels_find(const char *name)
 {
-    /* OpenBLAS would start with a thread per core. */
-    holmes_kernels_cpu_set_threads(kernel_threads);
+    pthread_once(&threads_once, start_with_one_thread);
     if (!name)
         return backends[0];
     for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++)
@@ -123,8 +129,8 @@ const char *holmes_kernels_names(void)
 
 void holmes_kernels_set_threads(int threads)
 {
-    kernel_threads = threads < 1 ? 1 : threads;
-    holmes_kernels_cpu_set_threads(kernel_threads);
+    pthread_once(&threads_once, start_with_one_thread);
+    holmes_kernels_cpu_set_threads(threads < 1 ? 1 : threads);
 }
 
 /* Large pages: a product reads its operands across rows, a page each, and the core remembers where

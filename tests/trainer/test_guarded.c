@@ -175,11 +175,11 @@ Test(guarded, a_weight_that_is_no_number_is_found)
 /* The signal that ends a child that does this; 0: none. */
 static int death_of(void (*deed)(float *table))
 {
+    const struct holmes_kernels *k = guarded_kernels(); /* may start threads, a child must not */
     const pid_t child = fork();
     int status;
 
     if (child == 0) {
-        const struct holmes_kernels *k = guarded_kernels();
         float *table = k->alloc(sizeof *table);
 
         signal(SIGSEGV, SIG_DFL); /* sanitizers and Criterion have handlers */
