@@ -126,9 +126,15 @@ printf '%s slots=1\n' $hosts >"$out/hosts"
 if [ -z "$loopback" ]; then
     say ""
     say "== holmes-topo check"
-    "$topo" check --hostfile "$out/hosts" --launcher "$launcher" --json >"$out/check.json" ||
-        fail "holmes-topo check failed (see $out/check.json)"
-    python3 "$top/demo/clusters.py" "$out/check.json" >"$out/clusters.sh" || fail "no two clusters"
+    # Where the hosts' processes wait for a core all links look alike: then it measures again.
+    for attempt in 1 2 3; do
+        "$topo" check --hostfile "$out/hosts" --launcher "$launcher" --json >"$out/check.json" ||
+            fail "holmes-topo check failed (see $out/check.json)"
+        python3 "$top/demo/clusters.py" "$out/check.json" >"$out/clusters.sh" && break
+        [ $attempt -lt 3 ] || fail "no two clusters after $attempt measurements: is this machine" \
+            "busy? ./holmes demo --loopback measures none"
+        say "Measuring once more."
+    done
 else
     echo "cluster_a=a0,a1 cluster_b=b0,b1 link_gbps=10 link_rtt_ms=0.05" >"$out/clusters.sh"
 fi
