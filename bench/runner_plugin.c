@@ -1,4 +1,4 @@
-/* A plugin's runs: each operation of trainer/comm.h started and waited for, as a training step
+/* A plugin's runs: each operation of trainer/comm/comm.h started and waited for, as a training step
  * would. The clock starts after a barrier of the same communicator. */
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/manifest.h"
+#include "manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "trainer/timeline.h"
+#include "timeline.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #ifndef HOLMES_TEST_THREAD_COMM_H
 #define HOLMES_TEST_THREAD_COMM_H
 
-#include "trainer/comm.h"
+#include "comm.h"
 
 struct thread_hub;
 

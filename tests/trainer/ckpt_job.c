@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "support/thread_comm.h"
-#include "trainer/config_spec.h"
-#include "trainer/measure.h"
+#include "config_spec.h"
+#include "measure.h"
 
 /* A barrier that the death of a rank ends. */
 struct meeting {

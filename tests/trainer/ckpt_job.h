@@ -3,8 +3,8 @@
 #ifndef HOLMES_TEST_CKPT_JOB_H
 #define HOLMES_TEST_CKPT_JOB_H
 
-#include "trainer/ckpt_state.h"
-#include "trainer/gpt2.h"
+#include "ckpt_state.h"
+#include "gpt2.h"
 
 #define CKPT_JOB_STEPS 16
 #define CKPT_JOB_RANKS 8

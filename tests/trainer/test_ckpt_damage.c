@@ -11,8 +11,8 @@
 
 #include "agree.h"
 #include "ckpt_job.h"
-#include "trainer/ckpt_options.h"
-#include "trainer/config_spec.h"
+#include "ckpt_options.h"
+#include "config_spec.h"
 
 #define SHARD "shard-00001-of-00002.safetensors"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/dp.h"
+#include "dp.h"
 
 enum kind { REDUCE, TAIL, GATHER, TIED };
 

@@ -13,7 +13,7 @@
 
 #include "support/sample.h"
 #include "support/thread_comm.h"
-#include "trainer/train.h"
+#include "train.h"
 
 #define STEPS          16
 #define RANKS_MAX      8

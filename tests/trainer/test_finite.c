@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "support/thread_comm.h"
-#include "trainer/train.h"
+#include "train.h"
 
 #define STEPS    6
 #define RANKS    4 /* two stages of two replicas */
