@@ -99,12 +99,13 @@ static void affinity_of(const char *cpuset, char *out, size_t len)
     }
 }
 
-static int small_number(const char *s)
+/* -1 for what is no number from 0 to `most`. */
+static int small_number(const char *s, int base, long most)
 {
     char *end;
-    long v = s ? strtol(s, &end, 10) : -1;
+    long v = s ? strtol(s, &end, base) : -1;
 
-    return s && end != s && v >= 0 && v <= INT32_MAX ? (int)v : -1;
+    return s && end != s && v >= 0 && v <= most ? (int)v : -1;
 }
 
 static void copy(char *out, size_t len, const char *s)
@@ -131,8 +132,8 @@ static void add_cpu(struct reader *r, const xmlNode *node, const struct place *a
     affinity_of(at->cpuset, c->affinity, sizeof c->affinity);
     copy(c->arch, sizeof c->arch, info(xmlDocGetRootElement(r->f.doc)->children, "Architecture"));
     copy(c->vendor, sizeof c->vendor, info(r->package, "CPUVendor"));
-    c->family = small_number(info(r->package, "CPUFamilyNumber"));
-    c->model = small_number(info(r->package, "CPUModelNumber"));
+    c->family = small_number(info(r->package, "CPUFamilyNumber"), 10, INT32_MAX);
+    c->model = small_number(info(r->package, "CPUModelNumber"), 10, INT32_MAX);
     r->h->memory_gib += (double)bytes / (1 << 30);
 }
 
@@ -150,8 +151,10 @@ static bool read_ids(struct reader *r, const xmlNode *node, struct holmes_host_p
     }
     if (!type)
         return true;
+    /* A sign, which %x takes, gives a number beyond what four digits can. */
     if (sscanf(type, "%4x [%4x:%4x] [%4x:%4x]", &class, &vendor, &device, &subvendor, &subdevice) !=
-        5) {
+            5 ||
+        (class | vendor | device | subvendor | subdevice) > UINT16_MAX) {
         xml_mistake(&r->f, node, "pci_type",
                     "something like 0207 [15b3:1013] [15b3:0013] 00 00 is "
                     "right");
@@ -295,7 +298,7 @@ static uint64_t guid_of(const char *s)
 {
     unsigned a, b, c, d;
 
-    if (!s || sscanf(s, "%4x:%4x:%4x:%4x", &a, &b, &c, &d) != 4)
+    if (!s || sscanf(s, "%4x:%4x:%4x:%4x", &a, &b, &c, &d) != 4 || (a | b | c | d) > UINT16_MAX)
         return 0;
     return (uint64_t)a << 48 | (uint64_t)b << 32 | (uint64_t)c << 16 | d;
 }
@@ -326,7 +329,7 @@ static void add_port(struct reader *r, const xmlNode *node, const struct place *
     struct holmes_rdma_port_seen *s;
     struct holmes_host_port *p;
     char key[32];
-    int state;
+    int state, lid;
 
     if (r->h->nports >= HOLMES_HOST_DEVICES_MAX) {
         xml_mistake(&r->f, node, NULL, "more than %d RDMA ports", HOLMES_HOST_DEVICES_MAX);
@@ -345,14 +348,15 @@ static void add_port(struct reader *r, const xmlNode *node, const struct place *
     if (s->guid == 0)
         s->guid = guid_of(info(node, "NodeGUID"));
     snprintf(key, sizeof key, "Port%dState", port);
-    state = small_number(info(node, key));
-    s->state = state >= 0 && state <= 255 ? state : 0;
+    state = small_number(info(node, key), 10, UINT8_MAX);
+    s->state = state >= 0 ? state : 0;
     if (s->state == 4)
         snprintf(s->state_text, sizeof s->state_text, "ACTIVE");
     else if (s->state == 1)
         snprintf(s->state_text, sizeof s->state_text, "DOWN");
     snprintf(key, sizeof key, "Port%dLID", port);
-    s->lid = (uint16_t)(info(node, key) ? strtoul(info(node, key), NULL, 0) : 0);
+    lid = small_number(info(node, key), 0, UINT16_MAX);
+    s->lid = lid >= 0 ? (uint16_t)lid : 0;
     read_port_gids(node, port, s);
     s->numa_node = at->numa_node;
     if (at->pci >= 0)

@@ -62,6 +62,10 @@ static const struct {
      "<topology version=\"2.0\"><object type=\"PCIDev\" pci_busid=\"0000:01:00.0\" "
      "pci_type=\"nic\"/></topology>",
      {"pci_type=\"nic\"", "0207 ["}},
+    {"hwloc with a sign in its ids",
+     "<topology version=\"2.0\"><object type=\"PCIDev\" pci_busid=\"0000:01:00.0\" "
+     "pci_type=\"-207 [15b3:1013] [15b3:0013] 00 00\"/></topology>",
+     {"pci_type=\"-207", "0207 ["}},
     {"hwloc object without type", "<topology>\n<object/></topology>", {"f:2:", "type is missing"}},
     {"JSON cut short", "{\n\"holmes-host\": 1,\n", {"f:3:"}},
     {"JSON of something else", "{\"a\": 1}", {"holmes-host", "version is missing"}},
