@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../support/test_folder.h"
 #include "agree.h"
 #include "ckpt_job.h"
 #include "ckpt_options.h"
@@ -16,7 +17,7 @@
 
 #define SHARD "shard-00001-of-00002.safetensors"
 
-static char dir[64], text[128], folder[128], step[160];
+static char dir[TEST_FOLDER_MAX], text[128], folder[128], step[160];
 
 static void set_up(void)
 {
@@ -27,8 +28,7 @@ static void set_up(void)
                            .save = folder,
                            .save_at = 1};
 
-    snprintf(dir, sizeof dir, "/tmp/holmes-ckpt-damage-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    test_folder_make(dir, "ckpt-damage");
     snprintf(text, sizeof text, "%s/text", dir);
     snprintf(folder, sizeof folder, "%s/checkpoints", dir);
     snprintf(step, sizeof step, "%s/step-00000001", folder);
@@ -38,10 +38,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    cr_expect_eq(system(command), 0);
+    test_folder_remove(dir);
 }
 
 TestSuite(ckpt_damage, .init = set_up, .fini = tear_down, .timeout = 300);

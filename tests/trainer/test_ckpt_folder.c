@@ -10,15 +10,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/test_folder.h"
 #include "ckpt_job.h"
 #include "fail_write.h"
 
-static char dir[64], text[128], folder[128];
+static char dir[TEST_FOLDER_MAX], text[128], folder[128];
 
 static void set_up(void)
 {
-    snprintf(dir, sizeof dir, "/tmp/holmes-ckpt-folder-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    test_folder_make(dir, "ckpt-folder");
     snprintf(text, sizeof text, "%s/text", dir);
     snprintf(folder, sizeof folder, "%s/checkpoints", dir);
     ckpt_job_text(text);
@@ -26,10 +26,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    cr_expect_eq(system(command), 0);
+    test_folder_remove(dir);
 }
 
 TestSuite(ckpt_folder, .init = set_up, .fini = tear_down, .timeout = 300);

@@ -9,24 +9,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/test_folder.h"
 #include "clock.h"
 
-static char dir[64], said[16384];
+static char dir[TEST_FOLDER_MAX], said[16384];
 
 static void set_up(void)
 {
-    snprintf(dir, sizeof dir, "/tmp/holmes-data-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    test_folder_make(dir, "data");
     cr_assert_eq(chdir(dir), 0);
 }
 
 static void tear_down(void)
 {
-    char command[128];
-
     cr_assert_eq(chdir("/"), 0);
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    cr_expect_eq(system(command), 0);
+    test_folder_remove(dir);
 }
 
 TestSuite(data_tool, .init = set_up, .fini = tear_down, .timeout = 120);

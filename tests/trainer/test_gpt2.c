@@ -8,9 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../support/test_folder.h"
 #include "ckpt_job.h"
 
-static char dir[64], text[128], folder[128], step[160], model[128], weights[160];
+static char dir[TEST_FOLDER_MAX], text[128], folder[128], step[160], model[128], weights[160];
 
 static void train(bool tied)
 {
@@ -39,8 +40,7 @@ static void export_it(void)
 
 static void set_up(void)
 {
-    snprintf(dir, sizeof dir, "/tmp/holmes-gpt2-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    test_folder_make(dir, "gpt2");
     snprintf(text, sizeof text, "%s/text", dir);
     snprintf(folder, sizeof folder, "%s/checkpoints", dir);
     snprintf(step, sizeof step, "%s/step-00000002", folder);
@@ -51,10 +51,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    cr_expect_eq(system(command), 0);
+    test_folder_remove(dir);
 }
 
 TestSuite(gpt2, .init = set_up, .fini = tear_down, .timeout = 300);

@@ -10,25 +10,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/test_folder.h"
 #include "ckpt_job.h"
 #include "support/guarded_kernels.h"
 
-static char dir[64], text[128];
+static char dir[TEST_FOLDER_MAX], text[128];
 
 static void set_up(void)
 {
-    snprintf(dir, sizeof dir, "/tmp/holmes-guarded-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    test_folder_make(dir, "guarded");
     snprintf(text, sizeof text, "%s/text", dir);
     ckpt_job_text(text);
 }
 
 static void tear_down(void)
 {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    cr_expect_eq(system(command), 0);
+    test_folder_remove(dir);
 }
 
 TestSuite(guarded, .init = set_up, .fini = tear_down, .timeout = 300);

@@ -7,25 +7,22 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../support/test_folder.h"
 #include "dataloader.h"
 #include "datanote.h"
 #include "indexed.h"
 
-static char dir[64], prefix[80];
+static char dir[TEST_FOLDER_MAX], prefix[80];
 
 static void set_up(void)
 {
-    snprintf(dir, sizeof dir, "/tmp/holmes-indexed-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    test_folder_make(dir, "indexed");
     snprintf(prefix, sizeof prefix, "%s/d", dir);
 }
 
 static void tear_down(void)
 {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    cr_expect_eq(system(command), 0);
+    test_folder_remove(dir);
 }
 
 TestSuite(indexed, .init = set_up, .fini = tear_down);

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../support/test_folder.h"
 #include "ckpt_folder.h"
 #include "ckpt_job.h"
 #include "clock.h"
@@ -27,7 +28,7 @@
 #define EARLY_MS       400  /* or, one in four, after the start */
 #define SAVE_MS        12   /* and so long after the beginning of a save, every second time */
 
-static char dir[64], text[128];
+static char dir[TEST_FOLDER_MAX], text[128];
 
 struct plan {
     int kills, steps;
@@ -41,18 +42,14 @@ struct loss {
 
 static void set_up(void)
 {
-    snprintf(dir, sizeof dir, "/tmp/holmes-kill9-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    test_folder_make(dir, "kill9");
     snprintf(text, sizeof text, "%s/text", dir);
     ckpt_job_text(text);
 }
 
 static void tear_down(void)
 {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    cr_expect_eq(system(command), 0);
+    test_folder_remove(dir);
 }
 
 TestSuite(kill9, .init = set_up, .fini = tear_down, .timeout = 3000);

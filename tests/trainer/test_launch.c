@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "../support/free_port.h"
+#include "../support/test_folder.h"
 #include "clock.h"
 #include "jsonlog.h"
 #include "process.h"
@@ -21,29 +22,19 @@
     60000 /* for what must come; the machine may be busy, or slowed by a sanitizer */
 #define SMALL "--layers 2 --channels 16 --heads 2 --seq-len 16 --batch 8 --microbatch 1 --threads 1"
 
-static char dir[64];   /* of this test */
-static char text[128]; /* to train on */
+static char dir[TEST_FOLDER_MAX]; /* of this test */
+static char text[128];            /* to train on */
 
 static void set_up(void)
 {
-    FILE *f;
-
-    snprintf(dir, sizeof dir, "/tmp/holmes-launch-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    test_folder_make(dir, "launch");
     snprintf(text, sizeof text, "%s/text", dir);
-    f = fopen(text, "we");
-    cr_assert_not_null(f);
-    for (int i = 0; i < 3000; i++)
-        fprintf(f, "%s", i % 3 ? "the hound of the baskervilles " : "it was the footprint\n");
-    cr_assert_eq(fclose(f), 0);
+    test_folder_text(text, "the hound of the baskervilles ", "it was the footprint\n");
 }
 
 static void tear_down(void)
 {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    cr_expect_eq(system(command), 0);
+    test_folder_remove(dir);
 }
 
 TestSuite(launch, .init = set_up, .fini = tear_down, .timeout = 600);

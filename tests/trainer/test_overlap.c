@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../support/test_folder.h"
 #include "jsonlog.h"
 #include "process.h"
 
@@ -18,29 +19,20 @@
 /* Enough layers and buckets for something to run while something else does. */
 #define MODEL "--layers 8 --channels 64 --heads 2 --seq-len 32 --batch 8 --microbatch 1 --threads 1"
 
-static char dir[64];
+static char dir[TEST_FOLDER_MAX];
 
 static void set_up(void)
 {
     char path[128];
-    FILE *f;
 
-    snprintf(dir, sizeof dir, "/tmp/holmes-overlap-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    test_folder_make(dir, "overlap");
     snprintf(path, sizeof path, "%s/text", dir);
-    f = fopen(path, "we");
-    cr_assert_not_null(f);
-    for (int i = 0; i < 3000; i++)
-        fprintf(f, "%s", i % 3 ? "the adventure of the dancing men " : "elementary\n");
-    cr_assert_eq(fclose(f), 0);
+    test_folder_text(path, "the adventure of the dancing men ", "elementary\n");
 }
 
 static void tear_down(void)
 {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    cr_expect_eq(system(command), 0);
+    test_folder_remove(dir);
 }
 
 TestSuite(overlap, .init = set_up, .fini = tear_down, .timeout = 600);

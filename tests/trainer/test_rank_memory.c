@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../support/test_folder.h"
 #include "jsonlog.h"
 #include "memory.h"
 #include "process.h"
@@ -100,29 +101,20 @@ Test(memory, what_no_machine_holds_is_told_without_trying)
 /* Shadow memory and quarantines are no memory of the trainer. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
-static char dir[64];
+static char dir[TEST_FOLDER_MAX];
 
 static void set_up(void)
 {
     char path[96];
-    FILE *f;
 
-    snprintf(dir, sizeof dir, "/tmp/holmes-memory-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    test_folder_make(dir, "memory");
     snprintf(path, sizeof path, "%s/text", dir);
-    f = fopen(path, "we");
-    cr_assert_not_null(f);
-    for (int i = 0; i < 3000; i++)
-        fputs("the hound of the baskervilles ", f);
-    cr_assert_eq(fclose(f), 0);
+    test_folder_text(path, "the hound of the baskervilles ", "the hound of the baskervilles ");
 }
 
 static void tear_down(void)
 {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    cr_expect_eq(system(command), 0);
+    test_folder_remove(dir);
 }
 
 TestSuite(memory_of_ranks, .init = set_up, .fini = tear_down, .timeout = 900);

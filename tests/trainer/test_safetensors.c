@@ -10,22 +10,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../support/test_folder.h"
 #include "safetensors.h"
 
-static char dir[64];
+static char dir[TEST_FOLDER_MAX];
 
 static void set_up(void)
 {
-    snprintf(dir, sizeof dir, "/tmp/holmes-safetensors-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    test_folder_make(dir, "safetensors");
 }
 
 static void tear_down(void)
 {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    cr_expect_eq(system(command), 0);
+    test_folder_remove(dir);
 }
 
 TestSuite(safetensors, .init = set_up, .fini = tear_down);
