@@ -1,13 +1,14 @@
-/* The table `ref` over memory that only its calls may touch, as is the memory of a GPU: any other
- * access dies by SIGSEGV, and a call that is given memory of the host where the table's is right
- * aborts with the argument's name. The memory belongs to the thread that takes it, and is open
- * while that thread is in a call. */
+/* A table of the host over memory that only its calls may touch, as is the memory of a GPU: any
+ * other access dies by SIGSEGV, and a call that is given memory of the host where the table's is
+ * right aborts with the argument's name. The memory belongs to the thread that takes it, and is
+ * open while that thread is in a call. */
 #ifndef HOLMES_TEST_GUARDED_KERNELS_H
 #define HOLMES_TEST_GUARDED_KERNELS_H
 
 #include "kernels.h"
 
-const struct holmes_kernels *guarded_kernels(void);
+/* Over what `of` computes; the same for the life of the process. */
+const struct holmes_kernels *guarded_kernels(const struct holmes_kernels *of);
 
 /* For a communicator that was made for this memory: between the two all of it, of all threads, is
  * open, and no call of the table begins or ends. */

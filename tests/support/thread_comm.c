@@ -2,6 +2,8 @@
  * only those wake up whom it concerns. */
 #include "thread_comm.h"
 
+#include "sum.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,7 +25,8 @@ struct holmes_op {
     uint64_t round; /* of a collective */
     const void *in;
     void *out;
-    size_t bytes; /* of a block, or of the message */
+    size_t bytes;           /* of a block, or of the message */
+    enum holmes_dtype type; /* of what is summed */
     bool done;
     struct holmes_op *next;
 };
@@ -163,20 +166,19 @@ static int comm_recv(struct holmes_comm *comm, void *buf, size_t bytes, int peer
 /* All inputs are here. Sums go through a buffer of their own: outputs may be inputs. */
 static void reduce(struct group *g, struct round *r, size_t bytes)
 {
-    size_t n = bytes / sizeof(float);
-    float *sum = calloc(n ? n : 1, sizeof *sum);
+    const enum holmes_dtype type = r->ops[0]->type;
+    char *sum = calloc(bytes ? bytes : 1, 1);
     int ranks = g->size;
 
     if (strcmp(g->kind, g->hub->break_kind) == 0 && ++g->reductions == g->hub->break_nth)
         ranks--;
     for (int i = 0; i < ranks; i++)
-        for (size_t j = 0; j < n; j++)
-            sum[j] += ((const float *)r->ops[i]->in)[j];
+        holmes_sum(type, sum, sum, r->ops[i]->in, bytes / holmes_dtype_size(type));
     for (int i = 0; i < g->size; i++) {
         struct holmes_op *op = r->ops[i];
         size_t from = op->what == REDUCE_SCATTER ? (size_t)i * op->bytes : 0;
 
-        memcpy(op->out, (char *)sum + from, op->bytes);
+        memcpy(op->out, sum + from, op->bytes);
     }
     free(sum);
 }
@@ -242,6 +244,7 @@ static int comm_all_reduce(struct holmes_comm *comm, const void *in, void *out, 
     struct thread_comm *c = (struct thread_comm *)comm;
 
     *op = new_op(c, ALL_REDUCE, in, out, count * holmes_dtype_size(t), 0);
+    (*op)->type = t;
     return arrive(c, *op);
 }
 
@@ -251,6 +254,7 @@ static int comm_reduce_scatter(struct holmes_comm *comm, const void *in, void *o
     struct thread_comm *c = (struct thread_comm *)comm;
 
     *op = new_op(c, REDUCE_SCATTER, in, out, count * holmes_dtype_size(t), 0);
+    (*op)->type = t;
     return arrive(c, *op);
 }
 

@@ -1,6 +1,6 @@
 /* The trainer on memory that only the calls of the kernels and communicators made for it may touch,
- * as a GPU's is: nothing of the host looks into it, and every result is that of `ref`, bit for bit.
- * Ranks are threads. */
+ * as a GPU's is: nothing of the host looks into it, and every result is that of `ref`, or of its
+ * bfloat16, bit for bit. Ranks are threads. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <signal.h>
@@ -12,6 +12,7 @@
 
 #include "../support/test_folder.h"
 #include "ckpt_job.h"
+#include "support/bf16_kernels.h"
 #include "support/guarded_kernels.h"
 
 static char dir[TEST_FOLDER_MAX], text[128];
@@ -35,9 +36,10 @@ static struct ckpt_job job_of(struct ckpt_split split, bool tied)
     return (struct ckpt_job){.split = split, .tied = tied, .text = text, .first = 1, .last = 3};
 }
 
-static void guard(struct ckpt_job *job)
+/* The job on `base`, or on ref for NULL, behind the guard. */
+static void guard(struct ckpt_job *job, const struct holmes_kernels *base)
 {
-    job->kernels = guarded_kernels();
+    job->kernels = guarded_kernels(base ? base : holmes_kernels_find("ref"));
     job->touch = guarded_open;
 }
 
@@ -51,7 +53,8 @@ static void expect_same(const struct ckpt_job *a, const struct ckpt_job *b)
 }
 
 /* Trains, evaluates and saves on both; then goes on from there on both. */
-static void compare(struct ckpt_split split, bool tied, bool measure)
+static void compare_on(const struct holmes_kernels *base, struct ckpt_split split, bool tied,
+                       bool measure)
 {
     struct ckpt_job ref = job_of(split, tied), guarded;
     char a[100], b[100], at_a[130], at_b[130];
@@ -63,8 +66,9 @@ static void compare(struct ckpt_split split, bool tied, bool measure)
     snprintf(at_b, sizeof at_b, "%s/step-00000003", b);
     ref.save_at = 3;
     ref.evaluate = true;
+    ref.kernels = base;
     guarded = ref;
-    guard(&guarded);
+    guard(&guarded, base);
     guarded.measure = measure; /* which leaves everything as it was */
     ref.save = a;
     guarded.save = b;
@@ -87,6 +91,11 @@ static void compare(struct ckpt_split split, bool tied, bool measure)
     snprintf(at_b, sizeof at_b, "%s/step-00000005", b);
     ckpt_job_same_state(at_a, at_b);
     cr_expect_gt(guarded_calls(), before + 100);
+}
+
+static void compare(struct ckpt_split split, bool tied, bool measure)
+{
+    compare_on(NULL, split, tied, measure);
 }
 
 Test(guarded, one_rank)
@@ -129,7 +138,27 @@ Test(guarded, all_together)
     compare((struct ckpt_split){2, 2, 2, 1}, true, true);
 }
 
-Test(guarded, a_model_of_others_is_taken_in)
+Test(guarded, one_rank_of_bf16)
+{
+    compare_on(bf16_kernels(), (struct ckpt_split){1, 1, 1, 1}, true, true);
+}
+
+Test(guarded, replicas_of_bf16_whose_blocks_leave_a_tail)
+{
+    compare_on(bf16_kernels(), (struct ckpt_split){1, 3, 1, 1}, false, true);
+}
+
+Test(guarded, all_together_of_bf16)
+{
+    compare_on(bf16_kernels(), (struct ckpt_split){2, 2, 2, 1}, true, false);
+}
+
+Test(guarded, chunks_and_replicas_of_bf16)
+{
+    compare_on(bf16_kernels(), (struct ckpt_split){2, 2, 1, 2, .recompute = true}, true, false);
+}
+
+static void take_in_a_model(const struct holmes_kernels *base)
 {
     struct ckpt_job ref = job_of((struct ckpt_split){1, 1, 1, 1}, true), guarded;
     char folder[100], at[130], model[100], why[600] = "";
@@ -139,8 +168,9 @@ Test(guarded, a_model_of_others_is_taken_in)
     snprintf(folder, sizeof folder, "%s/checkpoints", dir);
     snprintf(at, sizeof at, "%s/step-00000003", folder);
     snprintf(model, sizeof model, "%s/model", dir);
+    ref.kernels = base;
     guarded = ref;
-    guard(&guarded);
+    guard(&guarded, base);
     guarded.save = folder;
     guarded.save_at = 3;
     ckpt_job_ok(&guarded);
@@ -155,11 +185,21 @@ Test(guarded, a_model_of_others_is_taken_in)
     expect_same(&ref, &guarded);
 }
 
-Test(guarded, a_weight_that_is_no_number_is_found)
+Test(guarded, a_model_of_others_is_taken_in)
+{
+    take_in_a_model(NULL);
+}
+
+Test(guarded, a_model_of_others_is_taken_in_as_bf16)
+{
+    take_in_a_model(bf16_kernels());
+}
+
+static void find_no_number(const struct holmes_kernels *base)
 {
     struct ckpt_job job = job_of((struct ckpt_split){1, 1, 1, 1}, false);
 
-    guard(&job);
+    guard(&job, base);
     job.poison_at = 2;
     ckpt_job_run(&job);
     cr_expect_eq(job.rc[0], -EDOM, "%d", job.rc[0]);
@@ -167,12 +207,23 @@ Test(guarded, a_weight_that_is_no_number_is_found)
                        job.why[0]);
 }
 
+Test(guarded, a_weight_that_is_no_number_is_found)
+{
+    find_no_number(NULL);
+}
+
+Test(guarded, a_weight_of_bf16_that_is_no_number_is_found)
+{
+    find_no_number(bf16_kernels());
+}
+
 /* What the guard is worth. */
 
 /* The signal that ends a child that does this; 0: none. */
 static int death_of(void (*deed)(float *table))
 {
-    const struct holmes_kernels *k = guarded_kernels(); /* may start threads, a child must not */
+    /* May start threads, which a child must not. */
+    const struct holmes_kernels *k = guarded_kernels(holmes_kernels_find("ref"));
     const pid_t child = fork();
     int status;
 
@@ -204,15 +255,16 @@ static void sum_into_the_host(float *table)
 {
     double sum = 0;
 
-    guarded_kernels()->sum_squares(&sum, table, 1);
+    guarded_kernels(holmes_kernels_find("ref"))->sum_squares(&sum, table, 1);
 }
 
 static void copy_it(float *table)
 {
+    const struct holmes_kernels *k = guarded_kernels(holmes_kernels_find("ref"));
     float x = 1;
 
-    guarded_kernels()->copy(table, &x, sizeof x);
-    guarded_kernels()->copy(&x, table, sizeof x);
+    k->copy(table, &x, sizeof x);
+    k->copy(&x, table, sizeof x);
 }
 
 Test(guarded, whoever_touches_it_dies)
