@@ -1,8 +1,9 @@
 /* Stands in for libnccl.so.2 and libcuda.so.1: ranks are threads of one process, the GPU's memory
  * is the host's, and streams keep what was queued in order: an operation moves its bytes when it is
  * the first of its stream on every rank that takes part. So an order of operations that would hang
- * on GPUs hangs here. Communicators are set up in the background, as with blocking = 0; a rank that
- * aborts one is a remote error to the others. */
+ * on GPUs hangs here. Communicators are set up in the background, as with blocking = 0, and so are
+ * the connections for messages between two ranks; a rank that aborts a communicator is a remote
+ * error to the others. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,6 +32,7 @@ struct group {
     struct holmes_nccl_id id;
     int size, joined;
     bool aborted;
+    unsigned come[RANKS_MAX][RANKS_MAX]; /* ends that have called for a message [from][to] */
     struct group *next;
 };
 
@@ -38,6 +40,7 @@ struct comm {
     struct group *group;
     int rank;
     unsigned sequence; /* of collectives */
+    int from, to;      /* of the last message called for */
 };
 
 struct pending {
@@ -212,9 +215,28 @@ static int post(struct pending p)
     return HOLMES_NCCL_SUCCESS;
 }
 
+/* The first call for messages between two ranks goes on until the other end has called too. */
+static void note_ends(const struct pending *p)
+{
+    const bool sends = p->kind == SEND;
+    struct comm *c = p->comm;
+
+    if (p->kind < SEND)
+        return;
+    c->from = sends ? c->rank : p->peer;
+    c->to = sends ? p->peer : c->rank;
+    c->group->come[c->from][c->to] |= sends ? 1 : 2;
+}
+
+static bool connecting(const struct comm *c)
+{
+    return c->from != c->to && c->group->come[c->from][c->to] != 3;
+}
+
 static int post_locked(struct pending p)
 {
     pthread_mutex_lock(&fake.lock);
+    note_ends(&p);
     post(p);
     pthread_mutex_unlock(&fake.lock);
     return HOLMES_NCCL_IN_PROGRESS; /* as a call may that does not block */
@@ -281,9 +303,9 @@ EXPORT int ncclCommGetAsyncError(void *comm, int *result)
     const struct comm *c = comm;
 
     pthread_mutex_lock(&fake.lock);
-    *result = c->group->aborted                   ? HOLMES_NCCL_REMOTE_ERROR
-              : c->group->joined < c->group->size ? HOLMES_NCCL_IN_PROGRESS
-                                                  : HOLMES_NCCL_SUCCESS;
+    *result = c->group->aborted                                    ? HOLMES_NCCL_REMOTE_ERROR
+              : c->group->joined < c->group->size || connecting(c) ? HOLMES_NCCL_IN_PROGRESS
+                                                                   : HOLMES_NCCL_SUCCESS;
     pthread_mutex_unlock(&fake.lock);
     return HOLMES_NCCL_SUCCESS;
 }

@@ -201,7 +201,7 @@ Test(comm_nccl, a_peer_that_goes_ends_waits_and_stays_an_error)
 {
     const uint64_t start = (uint64_t)time(NULL);
 
-    run("world", 2, 60, peer_goes);
+    run("pp", 2, 60, peer_goes);
     cr_expect_lt((uint64_t)time(NULL) - start, 30, "the wait was ended by its deadline");
 }
 
@@ -240,7 +240,7 @@ static void nobody_sends(struct member *m)
 
 Test(comm_nccl, waits_are_bounded)
 {
-    run("world", 2, 2, nobody_sends);
+    run("pp", 2, 2, nobody_sends);
 }
 
 static void alone(struct member *m)

@@ -536,7 +536,25 @@ static int meet(struct nccl_comm *c, int lane, struct holmes_nccl_id *id)
     return rc == 0 && len != sizeof *id ? -EPROTO : rc;
 }
 
-static int lane_open(struct nccl_comm *c, int i)
+/* NCCL connects two ranks when both have called for a message between them. Until then the first
+ * call of either goes on in the background, and so would a receive posted ahead of the send that
+ * the peer waits for. */
+static int lane_connect(struct nccl_comm *c, int i)
+{
+    const struct holmes_nccl_api *nccl = &c->n->nccl;
+    const struct lane *lane = &c->lanes[i];
+    void *byte = (void *)(uintptr_t)c->scratch;
+    int rc;
+
+    if (c->base.rank == i) /* lane 0 has the messages of rank 0, lane 1 those of rank 1 */
+        rc = nccl->Send(byte, 1, HOLMES_NCCL_INT8, 1 - i, lane->comm, lane->stream);
+    else
+        rc = nccl->Recv(byte, 1, HOLMES_NCCL_INT8, i, lane->comm, lane->stream);
+    rc = nccl_failed(c, "a first message", rc);
+    return rc ? rc : settle(c, c->n->connect_timeout_ms);
+}
+
+static int lane_open(struct nccl_comm *c, int i, bool pair)
 {
     struct holmes_nccl_config config = {.size = sizeof config,
                                         .magic = HOLMES_NCCL_CONFIG_MAGIC,
@@ -556,6 +574,8 @@ static int lane_open(struct nccl_comm *c, int i)
             c->n->nccl.CommInitRankConfig(&lane->comm, c->base.size, id, c->base.rank, &config));
     if (rc == 0)
         rc = settle(c, c->n->connect_timeout_ms);
+    if (rc == 0 && pair)
+        rc = lane_connect(c, i);
     if (rc == -ETIMEDOUT)
         holmes_warn(NET, "communicator %s: not all of its %d ranks came within %d s", c->name,
                     c->base.size, c->n->connect_timeout_ms / 1000);
@@ -567,10 +587,12 @@ int holmes_comm_nccl_create(struct holmes_nccl *n, struct holmes_rdv *rdv, const
                             struct holmes_comm **out)
 {
     struct nccl_comm *c;
-    int rc, lanes = strcmp(kind, "pp") == 0 ? 2 : 1;
+    const bool pair = strcmp(kind, "pp") == 0;
+    int rc;
 
     (void)ranks; /* peers meet under the communicator's name and their ranks in it */
-    if (size < 1 || rank < 0 || rank >= size || strlen(name) >= sizeof c->name)
+    if (size < 1 || rank < 0 || rank >= size || (pair && size > 2) ||
+        strlen(name) >= sizeof c->name)
         return -EINVAL;
     if (size == 1)
         return holmes_comm_loopback_create(kind, out);
@@ -589,8 +611,8 @@ int holmes_comm_nccl_create(struct holmes_nccl *n, struct holmes_rdv *rdv, const
     rc = c->traffic ? 0 : -ENOMEM;
     if (rc == 0)
         rc = cuda_failed(c, "memory of the GPU", n->cuda.mem_alloc(&c->scratch, sizeof(float)));
-    for (int i = 0; i < lanes && rc == 0; i++)
-        rc = lane_open(c, i);
+    for (int i = 0; i < 1 + pair && rc == 0; i++)
+        rc = lane_open(c, i, pair);
     if (rc != 0) {
         comm_fail(c, rc);
         nccl_destroy(&c->base);

@@ -30,9 +30,11 @@ int holmes_nccl_open(const struct holmes_nccl_attr *attr, struct holmes_nccl **o
 void holmes_nccl_close(struct holmes_nccl *n);        /* after its communicators; NULL is fine */
 int holmes_nccl_version(const struct holmes_nccl *n); /* 22809 is 2.28.9 */
 
-/* As holmes_comm_net_create. Communicators of kind "pp" are two of NCCL's, one for each direction,
- * since operations of one follow each other: a receive posted ahead would hold up the send behind
- * it. Others have one, on which sends and receives keep the order they were posted in.
+/* As holmes_comm_net_create. Communicators of kind "pp" have one or two ranks and are two of
+ * NCCL's, one for each direction, since operations of one follow each other: a receive posted ahead
+ * would hold up the send behind it. Others have one, on which sends and receives keep the order
+ * they were posted in, and whose first operation between ranks starts when all of them have called
+ * it: the call waits for that.
  *
  * Traffic is what a ring carries for the operations made, computed from their sizes; which bytes
  * NCCL moved in which algorithm it does not tell. */
