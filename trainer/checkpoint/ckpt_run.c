@@ -206,13 +206,13 @@ int holmes_ckpt_run_load(struct holmes_ckpt_run *r, struct holmes_trainer *t,
     return 0;
 }
 
-bool holmes_ckpt_run_due(const struct holmes_ckpt_run *r, int step)
+bool holmes_ckpt_run_due(const struct holmes_ckpt_run *r, int step, bool last)
 {
     const struct holmes_config *c = r->config;
 
     if (!r->saver || step == r->step) /* it is there already */
         return false;
-    return step == c->steps || (c->save_every > 0 && step % c->save_every == 0);
+    return last || (c->save_every > 0 && step % c->save_every == 0);
 }
 
 int holmes_ckpt_run_save(struct holmes_ckpt_run *r, const struct holmes_trainer *t,

@@ -41,8 +41,8 @@ struct holmes_resumed {
 int holmes_ckpt_run_load(struct holmes_ckpt_run *r, struct holmes_trainer *t,
                          struct holmes_resumed *out, struct holmes_ckpt_failure *f);
 
-/* Whether a checkpoint is due after `step`. */
-bool holmes_ckpt_run_due(const struct holmes_ckpt_run *r, int step);
+/* Whether a checkpoint is due after `step`, which may be the last one that is trained. */
+bool holmes_ckpt_run_due(const struct holmes_ckpt_run *r, int step, bool last);
 /* Collective. */
 int holmes_ckpt_run_save(struct holmes_ckpt_run *r, const struct holmes_trainer *t,
                          const struct holmes_links *links, int step, struct holmes_saved *out,

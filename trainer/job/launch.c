@@ -27,7 +27,7 @@
 
 extern char **environ;
 
-static const int watched[] = {SIGCHLD, SIGINT, SIGTERM};
+static const int watched[] = {SIGCHLD, SIGINT, SIGTERM, SIGUSR1};
 static int signal_out = -1; /* write end, for the handler */
 
 struct child {
@@ -39,15 +39,23 @@ struct launcher {
     const struct holmes_config *config;
     struct child *children;
     int running;
+    int stopped;      /* ended as a signal asked them to */
+    int failed;       /* in any other way than well */
     int first_failed; /* rank, or -1 */
     int exit_code;
     int signal;             /* that ends the job, or 0 */
+    uint64_t signal_ns;     /* when it came */
     int signal_fd, pipe_fd; /* read ends */
     char error[2048];       /* the first sentence of a rank, as far as it is here */
     size_t error_len;
     uint64_t deadline; /* of the present grace, or UINT64_MAX */
     int kills;
 };
+
+const char *holmes_signal_name(int sig)
+{
+    return sig == SIGINT ? "SIGINT" : sig == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
+}
 
 void holmes_host_label(const struct holmes_config *c, int rank, char *out, size_t out_len)
 {
@@ -169,8 +177,10 @@ static void signal_all(struct launcher *l, int sig)
 /* The job is over for `rank`'s sake (or a signal's): the others get a moment to notice. */
 static void start_ending(struct launcher *l, uint64_t grace_ms)
 {
-    if (l->deadline == UINT64_MAX)
-        l->deadline = holmes_deadline_ms(grace_ms);
+    uint64_t deadline = holmes_deadline_ms(grace_ms);
+
+    if (deadline < l->deadline)
+        l->deadline = deadline;
 }
 
 static bool is_cause(int status)
@@ -184,8 +194,12 @@ static void child_ended(struct launcher *l, int rank, int status)
     l->children[rank].pid = 0;
     l->children[rank].status = status;
     l->running--;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == HOLMES_EXIT_OK)
+    if (WIFEXITED(status) && WEXITSTATUS(status) == HOLMES_EXIT_STOPPED)
+        l->stopped++;
+    if (WIFEXITED(status) &&
+        (WEXITSTATUS(status) == HOLMES_EXIT_OK || WEXITSTATUS(status) == HOLMES_EXIT_STOPPED))
         return;
+    l->failed++;
     if (l->signal == 0 && l->kills == 0 &&
         (l->first_failed < 0 ||
          (is_cause(status) && !is_cause(l->children[l->first_failed].status))))
@@ -228,6 +242,22 @@ static void on_signal(int sig)
     errno = saved;
 }
 
+/* Ranks that save may take their time, which they watch themselves. */
+static void ask_to_end(struct launcher *l, int sig)
+{
+    const struct holmes_config *c = l->config;
+
+    l->signal = sig;
+    l->signal_ns = holmes_now_ns();
+    signal_all(l, SIGTERM);
+    start_ending(l, LAUNCH_GRACE_MS + (c->save ? (uint64_t)c->stop_timeout_s * 1000 : 0));
+    if (c->save)
+        fprintf(stderr,
+                "holmes-train: %s: the ranks finish their step, save and end; a second one ends "
+                "them at once\n",
+                holmes_signal_name(sig));
+}
+
 static void read_signals(struct launcher *l)
 {
     unsigned char sig;
@@ -235,9 +265,10 @@ static void read_signals(struct launcher *l)
     while (read(l->signal_fd, &sig, 1) == 1) {
         if (sig == SIGCHLD)
             continue;
-        l->signal = sig;
-        signal_all(l, SIGTERM);
-        start_ending(l, LAUNCH_GRACE_MS);
+        if (l->signal == 0)
+            ask_to_end(l, sig);
+        else if (holmes_now_ns() - l->signal_ns > HOLMES_SIGNAL_AGAIN_NS)
+            signal_all(l, SIGKILL);
     }
 }
 
@@ -269,6 +300,8 @@ static int report(struct launcher *l)
     int rank = l->first_failed;
     char host[64];
 
+    if (l->failed == 0)
+        return l->stopped > 0 ? HOLMES_EXIT_STOPPED : HOLMES_EXIT_OK;
     if (l->signal != 0) {
         fprintf(stderr, "holmes-train: %s: all ranks ended\n", strsignal(l->signal));
         return 128 + l->signal;

@@ -70,6 +70,7 @@ struct holmes_config {
     const char *save, *resume; /* folders, or NULL; resume may be "latest" */
     const char *init;          /* weights to begin with, or NULL */
     int save_every, keep;
+    int stop_timeout_s; /* from a signal to the end */
     const char *log, *trace;
     int measure_overlap; /* rounds; 0: none */
     bool quiet;

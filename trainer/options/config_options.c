@@ -177,6 +177,10 @@ const struct holmes_spec holmes_specs[] = {
      AT(save_every), 0, 1e9, "0"},
     {"keep", "K", "the newest K checkpoints stay, older ones are removed", SPEC_INT, AT(keep), 1,
      1e6, "2"},
+    {"stop-timeout", "SECONDS",
+     "SIGTERM, SIGINT or SIGUSR1 to any rank: all finish their step, save and end with status 4, "
+     "or are ended after so long; see docs/launch.md",
+     SPEC_INT, AT(stop_timeout_s), 1, 86400, "120"},
     {"resume", "DIR|latest",
      "go on from a checkpoint: DIR is one, or the newest in DIR is taken; latest: the newest in "
      "--save DIR, and a new run while there is none. The split may be another one",
@@ -248,7 +252,8 @@ static const char program_doc[] =
     "      what a run did, as pictures (holmes-train report --help)\n"
     "\n"
     "Exit status: 0 done; 1 this run failed; 2 bad usage or input; 3 another rank failed; "
-    "130 or 143 ended by SIGINT or SIGTERM.";
+    "4 stopped by a signal, saved, to be resumed; 130, 138 or 143 ended by SIGINT, SIGUSR1 or "
+    "SIGTERM.";
 
 const struct holmes_spec *holmes_spec_find(const char *name)
 {

@@ -59,8 +59,10 @@ static int trace(struct rank *r, int (*what)(const struct holmes_trace_job *, ch
 static int run_job(struct rank *r)
 {
     double held_out = -1;
-    int code = r->world > 1 ? holmes_rank_connect(r) : 0;
+    int code = holmes_rank_stop_open(r);
 
+    if (code == 0 && r->world > 1)
+        code = holmes_rank_connect(r);
     if (code == 0)
         code = holmes_rank_open_data(r);
     if (code == 0)
@@ -87,7 +89,7 @@ static int run_job(struct rank *r)
         code = trace(r, holmes_trace_job_begin);
     if (code == 0)
         code = holmes_rank_train(r, &held_out);
-    if (code == 0)
+    if (code == 0 && r->last_step == r->config->steps)
         code = holmes_rank_evaluate(r, r->config->steps, &held_out);
     if (code == 0)
         code = trace(r, holmes_trace_job_end);
@@ -107,6 +109,7 @@ static void close_all(struct rank *r, int linger_ms)
     holmes_nccl_close(r->nccl);
     holmes_wires_close(&r->wires);
     holmes_rank_may_speak(r); /* nothing is left to be said, and the connection goes */
+    holmes_rank_stop_close(r);
     if (r->rdv)
         holmes_rdv_on_abort(r->rdv, NULL, NULL);
     holmes_rdv_leave(r->rdv);
@@ -121,8 +124,10 @@ static void close_all(struct rank *r, int linger_ms)
 
 int holmes_rank_run(const struct holmes_config *c)
 {
-    struct rank r = {
-        .config = c, .rank = c->rank > 0 ? c->rank : 0, .world = holmes_config_world(c)};
+    struct rank r = {.config = c,
+                     .rank = c->rank > 0 ? c->rank : 0,
+                     .world = holmes_config_world(c),
+                     .last_step = c->steps};
     int code;
 
     r.hosts = calloc((size_t)r.world, sizeof *r.hosts);
@@ -149,5 +154,7 @@ int holmes_rank_run(const struct holmes_config *c)
     }
     holmes_notes_stop();
     close_all(&r, code == 0 ? rank_join_ms(&r) : RANK_BLAME_MS);
+    if (code == 0 && r.last_step < c->steps)
+        return HOLMES_EXIT_STOPPED;
     return code;
 }

@@ -122,10 +122,14 @@ static int collect_traffic(struct rank *r, json_t *all)
 static int print_results(const struct rank *r, double seconds, double held_out, const json_t *all)
 {
     const struct holmes_config *c = r->config;
-    const int steps = c->steps - r->resumed.step;
+    const int steps = r->last_step - r->resumed.step;
     const char *unit = holmes_dataloader_unit(r->data);
     double unigram;
 
+    if (r->last_step < c->steps)
+        printf("stopped by a signal after step %d of %d, which is saved: --resume goes on from "
+               "it\n",
+               r->last_step, c->steps);
     if (steps > 0)
         printf("trained %d steps in %.1f s: %.0f tokens/s, %.0f ms per step, loss %.3f (mean of "
                "the last %d)\n",
@@ -146,7 +150,7 @@ static int print_results(const struct rank *r, double seconds, double held_out, 
 int holmes_rank_finish(struct rank *r, double held_out)
 {
     const struct holmes_config *c = r->config;
-    int steps = c->steps - r->resumed.step;
+    int steps = r->last_step - r->resumed.step;
     double seconds = (double)(r->step_ns - r->started_ns) / 1e9;
     double rate = steps > 0 ? (double)steps * c->batch * c->model.seq_len / seconds : 0;
     double loss = r->loss_count ? r->loss_sum / r->loss_count : 0;

@@ -18,7 +18,7 @@
 #define RANK_GRACE_S 2 /* from the end of the job to that of a rank that computes on */
 
 /* The launcher prints the first sentence it gets; a rank started by hand prints its own. */
-static void say(const struct rank *r, const char *sentence)
+void holmes_rank_say(const struct rank *r, const char *sentence)
 {
     int fd = r->config->launcher_fd;
     char line[1200];
@@ -72,7 +72,7 @@ static void *end_in_time(void *arg)
     if (holmes_rank_may_speak(r)) {
         snprintf(sentence, sizeof sentence, "the job ended: %s", holmes_rdv_reason(r->rdv));
         if (r->config->launcher_fd < 0)
-            say(r, sentence);
+            holmes_rank_say(r, sentence);
     } else {
         nanosleep(&grace, NULL);
     }
@@ -105,14 +105,14 @@ int holmes_rank_fail(struct rank *r, int code, bool remote, const char *fmt, ...
         holmes_notes_take_last(cause, sizeof cause);
         snprintf(sentence, sizeof sentence, "the job ended: %s", holmes_rdv_reason(r->rdv));
         if (holmes_rank_may_speak(r) && r->config->launcher_fd < 0)
-            say(r, sentence);
+            holmes_rank_say(r, sentence);
         return HOLMES_EXIT_PEER;
     }
     holmes_notes_take_last(cause, sizeof cause);
     snprintf(sentence, sizeof sentence, "%s%s%s%s", text, cause[0] ? " (" : "", cause,
              cause[0] ? ")" : "");
     if (holmes_rank_may_speak(r))
-        say(r, sentence);
+        holmes_rank_say(r, sentence);
     if (r->rdv)
         holmes_rdv_abort(r->rdv, sentence);
     return code;

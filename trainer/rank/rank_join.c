@@ -38,6 +38,7 @@ int holmes_rank_connect(struct rank *r)
     if (rc != 0)
         return holmes_rank_fail(r, HOLMES_EXIT_FAILED, false, "cannot join the job at %s: %s",
                                 r->config->rendezvous, holmes_strerror(rc));
+    atomic_store(&r->stop.rdv, r->rdv);
     holmes_rdv_on_abort(r->rdv, holmes_rank_job_ended, r);
     /* Whatever fails from here on is told to all, since all are here to be told. */
     rc = holmes_rdv_barrier(r->rdv, "join", r->config->join_timeout_s * 1000);

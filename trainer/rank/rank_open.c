@@ -119,8 +119,12 @@ int holmes_rank_open_kernels(struct rank *r)
 int holmes_rank_open_trainer(struct rank *r)
 {
     const struct holmes_config *c = r->config;
-    struct holmes_trainer_attr attr = {
-        .config = c, .group = r->group, .links = &r->links, .data = r->data, .kernels = r->kernels};
+    struct holmes_trainer_attr attr = {.config = c,
+                                       .group = r->group,
+                                       .links = &r->links,
+                                       .data = r->data,
+                                       .kernels = r->kernels,
+                                       .stop = &r->stop.asked};
     size_t peak;
     int rc;
 

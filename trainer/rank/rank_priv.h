@@ -4,6 +4,7 @@
 #ifndef HOLMES_RANK_PRIV_H
 #define HOLMES_RANK_PRIV_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "ckpt_run.h"
@@ -18,6 +19,17 @@
 
 #define RANK_BLAME_MS     1500 /* for news of another rank's failure to arrive */
 #define RANK_JOIN_SLACK_S 10   /* others may reach a step of joining later than this rank */
+
+/* What a signal asks for: rank_stop.c. */
+struct rank_stop {
+    pthread_t thread; /* that listens */
+    bool listening;
+    int fds[2];
+    uint64_t first_ns, deadline;      /* the thread's: of the first signal; UINT64_MAX: none */
+    atomic_int asked;                 /* the signal that asks to save and end; 0: none has */
+    atomic_bool training;             /* there is something to save */
+    _Atomic(struct holmes_rdv *) rdv; /* to tell the others; NULL: they are not there yet */
+};
 
 struct rank {
     const struct holmes_config *config;
@@ -41,7 +53,9 @@ struct rank {
     size_t resident;              /* bytes in RAM before the trainer was set up; 0: not known */
     double loss_sum;              /* of the last steps */
     int loss_count;
-    int skipped; /* steps */
+    int skipped;   /* steps */
+    int last_step; /* that is trained: --steps, unless a signal ends the run before */
+    struct rank_stop stop;
     atomic_bool spoken;
 };
 
@@ -57,6 +71,8 @@ static inline void rank_hide_progress(void *ctx)
 
 /* rank_fail.c */
 
+/* Tells the launcher, or stderr; only after holmes_rank_may_speak. */
+void holmes_rank_say(const struct rank *r, const char *sentence);
 /* True for the first to ask: whoever comes first speaks for this process. */
 bool holmes_rank_may_speak(struct rank *r);
 /* The rendezvous' news, on its thread, that the job has ended; ctx: the rank. */
@@ -68,6 +84,14 @@ int holmes_rank_fail(struct rank *r, int code, bool remote, const char *fmt, ...
 int holmes_rank_ckpt_fail(struct rank *r, const struct holmes_ckpt_failure *f);
 /* "WHAT STEP: ..." names the communicator waited for, and who is in it. Returns the exit status. */
 int holmes_rank_step_failed(struct rank *r, const char *what, int step, int rc);
+
+/* rank_stop.c */
+
+/* From here on SIGTERM, SIGINT and SIGUSR1 end this rank at once or, while it trains with --save,
+ * set stop.asked: the ranks then agree on a last step, of which they save a checkpoint. A second
+ * signal, and --stop-timeout, end it at once. Called before other threads are started. */
+int holmes_rank_stop_open(struct rank *r);
+void holmes_rank_stop_close(struct rank *r); /* before the rendezvous is left */
 
 /* rank_join.c */
 int holmes_rank_connect(struct rank *r);

@@ -79,7 +79,9 @@ static int after_step(struct rank *r, int step, const struct holmes_step_result 
     r->step_ns = now;
     if (s->skipped)
         r->skipped++;
-    if (step > c->steps - 10 && !s->skipped) {
+    if (s->stop)
+        r->last_step = step;
+    if (step > r->last_step - 10 && !s->skipped) {
         r->loss_sum += s->loss;
         r->loss_count++;
     }
@@ -104,7 +106,7 @@ static int save(struct rank *r, int step)
     uint64_t before;
     int rc;
 
-    if (!holmes_ckpt_run_due(r->ckpt, step))
+    if (!holmes_ckpt_run_due(r->ckpt, step, step == r->last_step))
         return 0;
     rc = holmes_trainer_settle(r->trainer);
     if (rc != 0)
@@ -132,7 +134,8 @@ int holmes_rank_train(struct rank *r, double *held_out)
 
     r->started_ns = r->step_ns = holmes_now_ns();
     r->progress.first = (uint64_t)r->resumed.step;
-    for (int step = r->resumed.step + 1; step <= c->steps && code == 0; step++) {
+    atomic_store(&r->stop.training, true);
+    for (int step = r->resumed.step + 1; step <= r->last_step && code == 0; step++) {
         struct holmes_step_result s;
         int rc = holmes_trainer_step(r->trainer, step, &s);
 
@@ -141,7 +144,7 @@ int holmes_rank_train(struct rank *r, double *held_out)
         if (rc != 0 || r->kernels->error())
             return holmes_rank_step_failed(r, "step", step, rc);
         code = after_step(r, step, &s);
-        if (code == 0 && c->eval_every > 0 && step % c->eval_every == 0 && step < c->steps) {
+        if (code == 0 && c->eval_every > 0 && step % c->eval_every == 0 && step < r->last_step) {
             uint64_t before = holmes_now_ns();
 
             code = holmes_rank_evaluate(r, step, held_out);
@@ -155,7 +158,7 @@ int holmes_rank_train(struct rank *r, double *held_out)
         int rc = holmes_trainer_settle(r->trainer);
 
         if (rc != 0)
-            return holmes_rank_step_failed(r, "weights of step", c->steps, rc);
+            return holmes_rank_step_failed(r, "weights of step", r->last_step, rc);
     }
     if (r->rank == 0)
         holmes_progress_finish(&r->progress);

@@ -22,7 +22,7 @@ struct holmes_trainer {
     int skipped; /* steps in a row whose update was left out */
     char unfit[400];
     bool unfit_here;
-    float sums[4]; /* lives as long as an operation that is never waited for */
+    float sums[5]; /* lives as long as an operation that is never waited for */
 };
 
 struct holmes_schedule_attr holmes_trainer_plan(const struct holmes_config *c,
@@ -154,8 +154,9 @@ struct holmes_dp *holmes_trainer_dp(const struct holmes_trainer *t, int chunk)
     return t->dps[chunk];
 }
 
-/* Two sums over the job in one message, each as a float and what rounding left of it. */
-static int sum_over_world(struct holmes_trainer *t, double *a, double *b)
+/* Two sums over the job in one message, each as a float and what rounding left of it. With them go
+ * the ranks that are asked to stop; *stop: there are some. */
+static int sum_over_world(struct holmes_trainer *t, double *a, double *b, bool *stop)
 {
     struct holmes_links *l = t->attr.links;
     struct holmes_comm *c = l->world->comm;
@@ -167,13 +168,15 @@ static int sum_over_world(struct holmes_trainer *t, double *a, double *b)
     v[2] = (float)*b;
     v[1] = isfinite(v[0]) ? (float)(*a - v[0]) : 0;
     v[3] = isfinite(v[2]) ? (float)(*b - v[2]) : 0;
+    v[4] = t->attr.stop && atomic_load(t->attr.stop) != 0;
     holmes_trace_name_next("sums");
-    rc = c->ops->all_reduce(c, v, v, 4, HOLMES_FLOAT32, &op);
+    rc = c->ops->all_reduce(c, v, v, 5, HOLMES_FLOAT32, &op);
     if (rc == 0)
         rc = holmes_links_wait(l, l->world, &op);
     if (rc == 0) {
         *a = (double)v[0] + (double)v[1];
         *b = (double)v[2] + (double)v[3];
+        *stop = v[4] > 0;
     }
     return rc;
 }
@@ -277,7 +280,7 @@ static int run_step(struct holmes_trainer *t, int step, double lr, struct holmes
     if (t->attr.links->tensor > 0)
         loss = 0; /* the tensor group's, told once */
     if (rc == 0)
-        rc = sum_over_world(t, &squares, &loss);
+        rc = sum_over_world(t, &squares, &loss, &out->stop);
     if (rc != 0)
         return rc;
     norm = sqrt(squares);
@@ -336,6 +339,7 @@ int holmes_trainer_evaluate(struct holmes_trainer *t, double *loss, int *sequenc
     int microbatches = wanted / c->microbatch;
     int mine = (microbatches - l->replica + c->replicas - 1) / c->replicas;
     double sum = 0, nothing = 0;
+    bool stop; /* training sees it */
     int rc = holmes_trainer_settle(t);
 
     *sequences = microbatches * c->microbatch;
@@ -348,7 +352,7 @@ int holmes_trainer_evaluate(struct holmes_trainer *t, double *loss, int *sequenc
     if (l->tensor > 0)
         sum = 0;
     if (rc == 0)
-        rc = sum_over_world(t, &sum, &nothing);
+        rc = sum_over_world(t, &sum, &nothing, &stop);
     holmes_links_eval_end(l);
     *loss = sum / microbatches;
     return rc;

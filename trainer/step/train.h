@@ -3,6 +3,8 @@
 #ifndef HOLMES_TRAIN_H
 #define HOLMES_TRAIN_H
 
+#include <stdatomic.h>
+
 #include "config.h"
 #include "dataloader.h"
 #include "dp.h"
@@ -20,6 +22,7 @@ struct holmes_trainer_attr {
     struct holmes_links *links;
     struct holmes_dataloader *data;
     const struct holmes_kernels *kernels;
+    const atomic_int *stop; /* not 0: this rank is asked to stop, as all hear; may be NULL */
 };
 
 /* The schedule of pipeline stage `stage`, and what its chunk is made of; the tensor group is left
@@ -40,6 +43,7 @@ struct holmes_step_result {
     double grad_norm; /* global, before clipping */
     double lr;
     bool skipped; /* loss or norm is not finite, and the weights are as they were */
+    bool stop;    /* some rank was asked to stop before the end of this step */
 };
 
 /* Step `t` counts from 1; training may begin at a later one. Collective over the job. With overlap
