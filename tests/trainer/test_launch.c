@@ -515,6 +515,7 @@ static json_t *run(const char *name, const char *env, const char *more)
     char log[128], why[300] = "";
     struct process p;
     json_t *records = NULL;
+    bool cut;
 
     snprintf(log, sizeof log, "%s/%s", dir, name);
     process_start(&p, env, "--data %s " SMALL " --plugin %s --quiet --log %s %s", text, plugin(),
@@ -523,7 +524,7 @@ static json_t *run(const char *name, const char *env, const char *more)
     cr_assert_eq(p.status, 0, "%s: status %d: %s", more, p.status, p.err);
     cr_expect_str_eq(p.err, "");
     cr_expect(!process_left(&p, PATIENCE_MS), "%s: processes are left", more);
-    cr_assert_eq(holmes_jsonlog_read(log, &records, why, sizeof why), 0, "%s", why);
+    cr_assert_eq(holmes_jsonlog_read(log, &records, &cut, why, sizeof why), 0, "%s", why);
     return records;
 }
 

@@ -266,10 +266,11 @@ static struct curve read_log(void)
     struct curve c = {0};
     char path[128], why[200];
     json_t *records, *r;
+    bool cut;
     size_t i;
 
     snprintf(path, sizeof path, "%s/log", dir);
-    cr_assert_eq(holmes_jsonlog_read(path, &records, why, sizeof why), 0, "%s", why);
+    cr_assert_eq(holmes_jsonlog_read(path, &records, &cut, why, sizeof why), 0, "%s", why);
     json_array_foreach(records, i, r)
     {
         const char *kind = text_of(r, "record");

@@ -138,6 +138,7 @@ static void check_run(const char *arguments, int ranks)
     const char *plugin = getenv("TEST_NET_PLUGIN");
     char path[96], why[300] = "";
     json_t *records, *record;
+    bool cut;
     struct process p;
     size_t i;
     int n = 0;
@@ -151,7 +152,7 @@ static void check_run(const char *arguments, int ranks)
     cr_assert(process_wait(&p, PATIENCE_MS), "%s: still running", arguments);
     cr_assert_eq(p.status, 0, "%s: %s", arguments, p.err);
     process_kill_group(&p);
-    cr_assert_eq(holmes_jsonlog_read(path, &records, why, sizeof why), 0, "%s", why);
+    cr_assert_eq(holmes_jsonlog_read(path, &records, &cut, why, sizeof why), 0, "%s", why);
     json_array_foreach(records, i, record)
     {
         if (strcmp(json_string_value(json_object_get(record, "record")), "traffic") != 0)

@@ -231,7 +231,53 @@ Test(report, json_tells_the_same)
     free_both(runs);
 }
 
-Test(report, refuses_what_is_no_log_of_a_finished_run)
+/* What a job that was killed has left: no counters, and half a line. */
+static void cut_log(const char *file)
+{
+    char text[4096];
+    size_t n;
+    FILE *f = fopen(file, "re");
+
+    n = fread(text, 1, sizeof text - 1, f);
+    text[n] = '\0';
+    fclose(f);
+    cr_assert_eq(truncate(file, strstr(text, "\"step\":3") - text), 0);
+}
+
+Test(report, compares_what_a_killed_run_had_done)
+{
+    struct holmes_summary runs[2];
+    struct holmes_prediction p;
+    char *text = NULL;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+    json_t *o;
+
+    write_log(path[0], "naive", "dp", 4000000, 0.5);
+    write_log(path[1], "planned", "pp", 40000, 0.25);
+    cut_log(path[0]);
+    read_both(runs, NULL);
+    cr_expect(!runs[0].finished && runs[0].cut && !runs[0].counted);
+    cr_expect(runs[1].finished && !runs[1].cut && runs[1].counted);
+    cr_expect_eq(runs[0].steps, 2);
+    cr_expect_float_eq(runs[0].step_seconds, 0.5, 1e-9);
+    holmes_predict(runs, 200, &p);
+    cr_expect_float_eq(p.speed_up, 2, 1e-9);
+    cr_expect_eq(p.link_seconds[1], 0, "nothing is predicted from one of two");
+    cr_assert_eq(holmes_report_table(runs, 200, f), 0);
+    fclose(f);
+    cr_expect_not_null(strstr(text, "kB/step: data parallel"), "%s", text);
+    cr_expect_null(strstr(text, "-1"), "%s", text);
+    cr_expect_null(strstr(text, "alone, ms"), "%s", text);
+    o = holmes_report_json(runs, 200);
+    cr_expect(json_is_null(
+        json_object_get(json_array_get(json_object_get(o, "runs"), 0), "busiest_bytes_per_step")));
+    json_decref(o);
+    free(text);
+    free_both(runs);
+}
+
+Test(report, refuses_what_is_no_log_of_a_run)
 {
     static const struct {
         const char *text, *says;
@@ -240,7 +286,8 @@ Test(report, refuses_what_is_no_log_of_a_finished_run)
         {"hello\n", "line 1"},
         {"[1]\n", "line 1"},
         {"{\"record\":\"step\"}\n", "no config record"},
-        {"{\"record\":\"config\"}\n{\"record\":\"step\"}\n", "no end record"},
+        {"{\"record\":\"config\",\"model\":{},\"ranks\":[{}]}\n", "no step"},
+        {"{\"record\":\"config\"}\n{\"record\":\"st\n", "line 2"},
         {"{\"record\":\"config\"}\n{\"record\":\"step\"}\n{\"record\":\"end\"}\n", "no model"},
         {"{\"record\":\"config\",\"model\":{},\"ranks\":[{}]}\n{\"record\":\"step\"}\n"
          "{\"record\":\"end\"}\n",

@@ -74,7 +74,8 @@ int holmes_jsonlog_write(struct holmes_jsonlog *l, json_t *record)
     return rc;
 }
 
-static int read_lines(FILE *f, const char *path, json_t *records, char *why, size_t why_len)
+static int read_lines(FILE *f, const char *path, json_t *records, bool *cut, char *why,
+                      size_t why_len)
 {
     char *line = NULL;
     size_t cap = 0;
@@ -85,7 +86,9 @@ static int read_lines(FILE *f, const char *path, json_t *records, char *why, siz
         json_t *record = json_loads(line, 0, &error);
 
         number++;
-        if (!json_is_object(record)) {
+        if (!record && !strchr(line, '\n')) {
+            *cut = true;
+        } else if (!json_is_object(record)) {
             snprintf(why, why_len, "%s: line %d is no JSON object: not a log of holmes-train", path,
                      number);
             rc = -EINVAL;
@@ -106,7 +109,7 @@ static int read_lines(FILE *f, const char *path, json_t *records, char *why, siz
     return rc;
 }
 
-int holmes_jsonlog_read(const char *path, json_t **out, char *why, size_t why_len)
+int holmes_jsonlog_read(const char *path, json_t **out, bool *cut, char *why, size_t why_len)
 {
     FILE *f = fopen(path, "re");
     json_t *records;
@@ -117,8 +120,9 @@ int holmes_jsonlog_read(const char *path, json_t **out, char *why, size_t why_le
         snprintf(why, why_len, "%s: %s", path, strerror(-rc));
         return rc;
     }
+    *cut = false;
     records = json_array();
-    rc = records ? read_lines(f, path, records, why, why_len) : -ENOMEM;
+    rc = records ? read_lines(f, path, records, cut, why, why_len) : -ENOMEM;
     fclose(f);
     if (rc != 0) {
         json_decref(records);

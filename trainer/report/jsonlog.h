@@ -4,6 +4,7 @@
 #define HOLMES_JSONLOG_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 struct holmes_jsonlog;
 
@@ -20,7 +21,8 @@ int holmes_jsonlog_keep(const char *path);
 int holmes_jsonlog_write(struct holmes_jsonlog *l, json_t *record);
 
 /* All records of a file as an array of objects, which the caller owns; lines of unknown kinds are
- * kept. -EINVAL or -errno with a sentence that names the line. */
-int holmes_jsonlog_read(const char *path, json_t **out, char *why, size_t why_len);
+ * kept. *cut: a last line that is not whole, which a run that was killed leaves, is not among them.
+ * -EINVAL or -errno with a sentence that names the line. */
+int holmes_jsonlog_read(const char *path, json_t **out, bool *cut, char *why, size_t why_len);
 
 #endif

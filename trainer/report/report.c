@@ -12,6 +12,11 @@
 #include "svg.h"
 #include "table.h"
 
+static bool are_counted(const struct holmes_summary runs[2])
+{
+    return runs[0].counted && runs[1].counted;
+}
+
 void holmes_predict(const struct holmes_summary runs[2], double slow_mbit,
                     struct holmes_prediction *out)
 {
@@ -19,7 +24,7 @@ void holmes_predict(const struct holmes_summary runs[2], double slow_mbit,
     out->saved = runs[0].step_seconds - runs[1].step_seconds;
     if (runs[1].step_seconds > 0)
         out->speed_up = runs[0].step_seconds / runs[1].step_seconds;
-    if (slow_mbit <= 0)
+    if (slow_mbit <= 0 || !are_counted(runs))
         return;
     for (int i = 0; i < 2; i++)
         out->link_seconds[i] = runs[i].busiest * 8 / (slow_mbit * 1e6);
@@ -101,7 +106,7 @@ static void table_crossing(struct holmes_table *t, const struct holmes_summary r
     }
     row(t, "slow link, kB/step: all", 1, crossing_total(&runs[0]) / 1e3,
         crossing_total(&runs[1]) / 1e3);
-    if (slow_mbit <= 0)
+    if (slow_mbit <= 0 || !are_counted(runs))
         return;
     holmes_predict(runs, slow_mbit, &p);
     snprintf(title, sizeof title, "slow link alone, ms/step at %.6g Mbit/s", slow_mbit);
@@ -118,7 +123,7 @@ static void print_conclusion(const struct holmes_summary runs[2], double slow_mb
     if (!has_sides(runs))
         fprintf(out,
                 ".\nNo rank has a cluster: give --slow-peers to count the slow link's bytes.\n");
-    else if (slow_mbit <= 0)
+    else if (slow_mbit <= 0 || !are_counted(runs))
         fprintf(out, ".\n");
     else
         fprintf(out,
@@ -186,13 +191,14 @@ static void draw_bars(const struct holmes_summary runs[2], double slow_mbit, FIL
     const char *times[2] = {"step", "slow link alone"}, *kinds[HOLMES_KIND_COUNT];
     struct holmes_prediction p;
     double seconds[4], bytes[2 * HOLMES_KIND_COUNT];
-    struct holmes_svg_bars time_bars = {.title = "Time per step",
-                                        .value_label = "milliseconds",
-                                        .groups = times,
-                                        .ngroups = slow_mbit > 0 && has_sides(runs) ? 2 : 1,
-                                        .names = names,
-                                        .nnames = 2,
-                                        .values = seconds};
+    struct holmes_svg_bars time_bars = {
+        .title = "Time per step",
+        .value_label = "milliseconds",
+        .groups = times,
+        .ngroups = slow_mbit > 0 && has_sides(runs) && are_counted(runs) ? 2 : 1,
+        .names = names,
+        .nnames = 2,
+        .values = seconds};
     struct holmes_svg_bars byte_bars = {.title = "Bytes over the slow link per step",
                                         .value_label = "megabytes",
                                         .groups = kinds,
@@ -213,7 +219,7 @@ static void draw_bars(const struct holmes_summary runs[2], double slow_mbit, FIL
         kinds[byte_bars.ngroups++] = holmes_kind_titles[k];
     }
     holmes_svg_bars(out, 0, 330, 440, 300, &time_bars);
-    if (has_sides(runs))
+    if (has_sides(runs) && are_counted(runs))
         holmes_svg_bars(out, 460, 330, 440, 300, &byte_bars);
 }
 
@@ -225,18 +231,24 @@ int holmes_report_svg(const struct holmes_summary runs[2], double slow_mbit, FIL
     return holmes_svg_end(out);
 }
 
+static json_t *count_or_null(const struct holmes_summary *s, double bytes)
+{
+    return s->counted ? json_real(bytes) : json_null();
+}
+
 static json_t *run_object(const struct holmes_summary *s, double link_seconds)
 {
     json_t *crossing = json_object();
 
     for (int k = 0; k < HOLMES_KIND_COUNT; k++)
-        json_object_set_new(crossing, holmes_kind_names[k], json_real(s->crossing[k]));
-    return json_pack("{s:s, s:s, s:i, s:I, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f}", "log", s->path,
-                     "placement", s->placement, "steps", s->steps, "parameters",
-                     (json_int_t)s->parameters, "tokens_per_s", s->tokens_per_s, "step_seconds",
-                     s->step_seconds, "slow_bytes_per_step", crossing, "busiest_bytes_per_step",
-                     s->busiest, "link_seconds", link_seconds, "final_loss", s->final_loss,
-                     "held_out_loss", s->held_out, "unigram_nats", s->unigram);
+        json_object_set_new(crossing, holmes_kind_names[k], count_or_null(s, s->crossing[k]));
+    return json_pack("{s:s, s:s, s:b, s:b, s:i, s:I, s:f, s:f, s:o, s:o, s:f, s:f, s:f, s:f}",
+                     "log", s->path, "placement", s->placement, "finished", s->finished, "cut",
+                     s->cut, "steps", s->steps, "parameters", (json_int_t)s->parameters,
+                     "tokens_per_s", s->tokens_per_s, "step_seconds", s->step_seconds,
+                     "slow_bytes_per_step", crossing, "busiest_bytes_per_step",
+                     count_or_null(s, s->busiest), "link_seconds", link_seconds, "final_loss",
+                     s->final_loss, "held_out_loss", s->held_out, "unigram_nats", s->unigram);
 }
 
 json_t *holmes_report_json(const struct holmes_summary runs[2], double slow_mbit)
@@ -333,6 +345,17 @@ static int print(const struct compare_args *a, const struct holmes_summary runs[
     return -EIO;
 }
 
+/* A run that was killed is compared by what it had done. */
+static void warn_of_cut(const struct holmes_summary *s)
+{
+    if (!s->finished)
+        fprintf(
+            stderr,
+            "holmes-train compare: %s: the run did not finish%s: %d of %d steps are compared%s\n",
+            s->path, s->cut ? " (its last line is cut)" : "", s->steps, s->planned_steps,
+            s->counted ? "" : ", and the bytes that its ranks sent are not known");
+}
+
 int holmes_report_main(int argc, char **argv)
 {
     static const struct argp_option options[] = {
@@ -363,6 +386,8 @@ int holmes_report_main(int argc, char **argv)
         rc = holmes_summary_read(a.logs[i], &a.sides, &runs[i], why, sizeof why);
         if (rc != 0)
             fprintf(stderr, "holmes-train compare: %s\n", why);
+        else
+            warn_of_cut(&runs[i]);
     }
     if (rc == 0)
         code = print(&a, runs) == 0 && (!a.svg || write_svg(&a, runs) == 0) ? HOLMES_EXIT_OK

@@ -13,7 +13,8 @@ struct holmes_prediction {
     double saved, predicted_saved, share; /* share = predicted_saved / saved */
 };
 
-/* slow_mbit in Mbit/s, 0: unknown; link_seconds, predicted_saved and share are then 0. */
+/* slow_mbit in Mbit/s, 0: unknown; link_seconds, predicted_saved and share are then 0, and also
+ * where the bytes of a run are not counted. */
 void holmes_predict(const struct holmes_summary runs[2], double slow_mbit,
                     struct holmes_prediction *out);
 

@@ -19,7 +19,7 @@ const char *const holmes_kind_titles[] = {"data parallel", "pipeline", "tensor p
 struct reader {
     struct holmes_summary *s;
     const struct holmes_sides *sides;
-    const json_t *config, *held_out, *end;
+    const json_t *config, *held_out;
     const char *side_names[SIDES_MAX]; /* clusters, in the order they come */
     int *side_of;                      /* [ranks] or -1 */
     double between[SIDES_MAX][SIDES_MAX];
@@ -99,6 +99,7 @@ static int read_config(struct reader *r)
     snprintf(s->placement, sizeof s->placement, "%s", text_of(r->config, "placement"));
     s->parameters = (uint64_t)number_of(model, "parameters");
     s->by_token = strcmp(text_of(json_object_get(r->config, "data"), "unit"), "token") == 0;
+    s->planned_steps = (int)number_of(r->config, "steps");
     s->tokens_per_step = (uint64_t)(number_of(r->config, "batch") * number_of(model, "seq_len"));
     s->nsides = r->sides->peers ? 2 : 0;
     r->side_of = calloc((size_t)s->ranks, sizeof *r->side_of);
@@ -172,13 +173,13 @@ static int read_records(struct reader *r, const json_t *records)
         else if (strcmp(name, "held_out") == 0)
             r->held_out = record;
         else if (strcmp(name, "end") == 0)
-            r->end = record;
+            r->s->finished = true;
         r->s->steps += strcmp(name, "step") == 0;
     }
     if (!r->config)
         return refuse(r, "it has no config record: not a log of holmes-train");
-    if (!r->end || r->s->steps == 0)
-        return refuse(r, "it has no end record: the run did not finish");
+    if (r->s->steps == 0)
+        return refuse(r, "it has no step: there is nothing to compare");
     r->s->step = calloc((size_t)r->s->steps, sizeof *r->s->step);
     r->s->loss = calloc((size_t)r->s->steps, sizeof *r->s->loss);
     if (!r->s->step || !r->s->loss)
@@ -197,7 +198,8 @@ static int read_records(struct reader *r, const json_t *records)
         if (r->nsteps++ > 0 || r->s->steps == 1)
             r->s->step_seconds += number_of(record, "step_seconds");
     }
-    if (rc == 0 && r->ntraffic != r->s->ranks)
+    r->s->counted = rc == 0 && r->ntraffic == r->s->ranks;
+    if (rc == 0 && r->s->finished && !r->s->counted)
         rc = refuse(r, "not every rank has a traffic record");
     return rc;
 }
@@ -214,8 +216,10 @@ static void conclude(struct reader *r)
     s->held_out = r->held_out ? number_of(r->held_out, "loss") : -1;
     s->unigram = r->held_out ? number_of(r->held_out, "unigram_nats") : -1;
     for (int k = 0; k < HOLMES_KIND_COUNT; k++)
-        s->crossing[k] /= s->steps;
-    for (int a = 0; a < s->nsides; a++)
+        s->crossing[k] = s->counted ? s->crossing[k] / s->steps : -1;
+    if (!s->counted)
+        s->busiest = -1;
+    for (int a = 0; a < s->nsides && s->counted; a++)
         for (int b = 0; b < s->nsides; b++)
             s->busiest = fmax(s->busiest, r->between[a][b] / s->steps);
 }
@@ -232,7 +236,7 @@ int holmes_summary_read(const char *path, const struct holmes_sides *sides,
         return -ENOMEM;
     *r = (struct reader){.s = &s, .sides = sides, .why = why, .why_len = why_len};
     snprintf(why, why_len, "out of memory");
-    rc = holmes_jsonlog_read(path, &records, why, why_len);
+    rc = holmes_jsonlog_read(path, &records, &s.cut, why, why_len);
     if (rc == 0)
         rc = read_records(r, records);
     if (rc == 0)

@@ -1,4 +1,5 @@
-/* What the log of one run says about speed, loss and the bytes that crossed the slow link. */
+/* What the log of one run says about speed, loss and the bytes that crossed the slow link. The run
+ * may have been killed, or still run: what its log does not tell is negative. */
 #ifndef HOLMES_SUMMARY_H
 #define HOLMES_SUMMARY_H
 
@@ -27,7 +28,10 @@ struct holmes_sides {
 struct holmes_summary {
     const char *path;
     char placement[16];
-    int steps, ranks;
+    bool finished; /* it has its end record */
+    bool cut;      /* its last line is not whole */
+    bool counted;  /* every rank told what it sent; else crossing and busiest are not known */
+    int steps, ranks, planned_steps;
     bool by_token; /* losses are per token, not per byte of text */
     uint64_t parameters, tokens_per_step;
     double *step, *loss;                /* [steps] */
@@ -40,7 +44,8 @@ struct holmes_summary {
     double busiest; /* bytes per step in the fuller direction between two sides */
 };
 
-/* 0, or -EINVAL with a sentence that says what the log lacks. `path` must outlive the summary. */
+/* 0, or -EINVAL with a sentence that says what the log lacks: one step is the least. `path` must
+ * outlive the summary. */
 int holmes_summary_read(const char *path, const struct holmes_sides *sides,
                         struct holmes_summary *out, char *why, size_t why_len);
 void holmes_summary_fini(struct holmes_summary *s);
