@@ -35,21 +35,33 @@ static const char *fact(void *ctx, const char *name)
     return holmes_env_fact(name);
 }
 
-/* All that can be found wrong before a rank meets others. */
-static int check(struct holmes_config *c, char *why, size_t why_len)
+/* Where this process is among others: what it needs to talk to them. */
+static int find_place(struct holmes_config *c, char *why, size_t why_len)
 {
     struct holmes_launch_env env = {fact, NULL};
     struct holmes_launch_place place;
     int rc;
 
     if (c->dry_run) /* it starts nothing, whoever started it */
-        return holmes_config_check(c, why, why_len);
+        return 0;
     rc = holmes_launch_env_read(&env, &place, why, why_len);
     if (rc == 0)
         rc = holmes_launch_env_apply(&place, c, why, why_len);
     if (rc == 0)
-        rc = holmes_config_check(c, why, why_len);
+        rc = holmes_config_check_place(c, why, why_len);
     return rc == 0 ? holmes_secret_load(c, why, why_len) : rc;
+}
+
+/* What this process was told is wrong; the ranks of its job hear of it. `placed`: it knows where
+ * they are. */
+static int refuse(const struct holmes_config *c, bool placed, const char *why)
+{
+    char no_secret[400];
+
+    if (placed && c->rank >= 0 && c->world > 1 && holmes_secret(c, no_secret, sizeof no_secret))
+        return holmes_rank_refuse(c, why);
+    fprintf(stderr, "holmes-train: %s\n", why);
+    return HOLMES_EXIT_USAGE;
 }
 
 static int dry_run(const struct holmes_config *c)
@@ -63,17 +75,22 @@ static int dry_run(const struct holmes_config *c)
     return fflush(stdout) == 0 ? HOLMES_EXIT_OK : HOLMES_EXIT_FAILED;
 }
 
-static int run(struct holmes_config *c, int argc, char **argv)
+/* `told`: 0, or why the options are wrong already. */
+static int run(struct holmes_config *c, int argc, char **argv, int told, char *why, size_t why_len)
 {
-    char why[500] = "out of memory";
+    char unplaced[500] = "out of memory";
     int code = holmes_launch_bind_to_parent(c);
+    bool placed;
 
     if (code != HOLMES_EXIT_OK)
         return code;
-    if (check(c, why, sizeof why) != 0) {
-        fprintf(stderr, "holmes-train: %s\n", why);
-        return HOLMES_EXIT_USAGE;
-    }
+    placed = find_place(c, unplaced, sizeof unplaced) == 0;
+    if (told != 0)
+        return refuse(c, placed, why);
+    if (!placed)
+        return refuse(c, false, unplaced);
+    if (holmes_config_check(c, why, why_len) != 0)
+        return refuse(c, true, why);
     if (c->dry_run)
         return dry_run(c);
     if (c->serve && c->rank < 0)
@@ -86,7 +103,8 @@ static int run(struct holmes_config *c, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct holmes_config config;
-    int code;
+    char why[600] = "out of memory";
+    int code, rc;
 
     if (check_environment() != 0)
         return HOLMES_EXIT_USAGE;
@@ -97,8 +115,8 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "report") == 0)
         return holmes_page_main(argc - 1, argv + 1);
 
-    holmes_config_parse(argc, argv, &config);
-    code = run(&config, argc, argv);
+    rc = holmes_config_parse(argc, argv, &config, why, sizeof why);
+    code = run(&config, argc, argv, rc, why, sizeof why);
     holmes_config_fini(&config);
     return code;
 }

@@ -12,12 +12,12 @@
 static struct holmes_config parse(int argc, const char *const *argv)
 {
     struct holmes_config c;
-    char *args[32];
+    char *args[32], why[400] = "";
 
     for (int i = 0; i < argc; i++)
         args[i] = (char *)argv[i];
     args[argc] = NULL;
-    holmes_config_parse(argc, args, &c);
+    cr_assert_eq(holmes_config_parse(argc, args, &c, why, sizeof why), 0, "%s", why);
     return c;
 }
 #define PARSE(...)                                                                                 \

@@ -435,6 +435,43 @@ Test(launch, ranks_that_were_told_otherwise_end_the_job)
     }
 }
 
+/* What one rank alone has wrong, the others hear, whoever serves. */
+Test(launch, options_that_are_wrong_on_one_rank_are_told_to_all)
+{
+    static const struct {
+        int rank;
+        const char *more, *says;
+    } rows[] = {
+        {1, "--data /nowhere", "--data /nowhere: no such file"},
+        {0, "--data /nowhere", "--data /nowhere: no such file"},
+        {1, "--config /nowhere.yaml", "--config /nowhere.yaml: No such file"},
+        {0, "--config /nowhere.yaml", "--config /nowhere.yaml: No such file"},
+        {1, "--data-parallel 2", "--pipeline 2 times --data-parallel 2"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int wrong = rows[i].rank, well = 1 - wrong;
+        uint16_t port = free_port();
+        struct process p[2];
+        char more[200], host[32];
+
+        for (int r = 0; r < 2; r++) {
+            snprintf(more, sizeof more, "--steps 3 %s %s", r == 0 ? "--serve" : "",
+                     r == wrong ? rows[i].more : "");
+            start_by_hand(&p[r], r, port, more);
+        }
+        for (int r = 0; r < 2; r++)
+            cr_expect(process_wait(&p[r], PATIENCE_MS), "rank %d is still running", r);
+        snprintf(host, sizeof host, "rank %d on h%d", wrong, wrong);
+        cr_expect_eq(p[wrong].status, 2, "%d: %s", p[wrong].status, p[wrong].err);
+        cr_expect_not_null(strstr(p[wrong].err, rows[i].says), "%s", p[wrong].err);
+        cr_expect_eq(process_lines(p[wrong].err), 1, "%s", p[wrong].err);
+        cr_expect_eq(p[well].status, 3, "%d: %s", p[well].status, p[well].err);
+        cr_expect_not_null(strstr(p[well].err, rows[i].says), "%s", p[well].err);
+        cr_expect_not_null(strstr(p[well].err, host), "%s", p[well].err);
+    }
+}
+
 Test(launch, ranks_that_read_other_data_end_the_job)
 {
     uint16_t port = free_port();

@@ -82,8 +82,10 @@ struct holmes_config {
 };
 
 /* Fills *c from defaults, preset, file and command line. Prints a sentence and exits with 2 on what
- * is no option or no fitting value, with 0 after --help, --preset help and --print-config. */
-void holmes_config_parse(int argc, char **argv, struct holmes_config *c);
+ * is no option or no fitting value, with 0 after --help, --preset help and --print-config. -EINVAL
+ * with a sentence for what is wrong with preset or file, which others of the job may have right:
+ * *c then is what the command line says by itself. */
+int holmes_config_parse(int argc, char **argv, struct holmes_config *c, char *why, size_t why_len);
 void holmes_config_fini(struct holmes_config *c); /* frees its strings */
 /* Whether the option was set, by whatever, rather than left at its default. */
 bool holmes_config_given(const struct holmes_config *c, const char *option);
@@ -93,6 +95,8 @@ bool holmes_config_changed(const struct holmes_config *c, const char *option);
 /* Sets an option as the command line would: for what is found out later. */
 int holmes_config_set(struct holmes_config *c, const char *option, const char *text, char *why,
                       size_t why_len);
+/* How this process is one of several: rank, world and rendezvous. -EINVAL with a sentence. */
+int holmes_config_check_place(const struct holmes_config *c, char *why, size_t why_len);
 /* What the values must be to each other; opens the data and settles model.vocab if it was not
  * given. -EINVAL with a sentence. */
 int holmes_config_check(struct holmes_config *c, char *why, size_t why_len);

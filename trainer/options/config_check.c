@@ -19,8 +19,7 @@
         return -EINVAL;                                                                            \
     } while (0)
 
-/* How this process is one of several. */
-static int check_launch(const struct holmes_config *c, char *why, size_t why_len)
+int holmes_config_check_place(const struct holmes_config *c, char *why, size_t why_len)
 {
     char host[256];
     uint16_t port;
@@ -199,7 +198,7 @@ static int check_checkpoints(const struct holmes_config *c, char *why, size_t wh
 
 int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
 {
-    int rc = check_launch(c, why, why_len);
+    int rc = holmes_config_check_place(c, why, why_len);
 
     if (rc != 0 || (c->serve && c->rank < 0)) /* a mere host of the service */
         return rc;

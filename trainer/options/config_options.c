@@ -370,15 +370,15 @@ static int apply(const struct said *said, struct holmes_config *c, char *why, si
     return rc;
 }
 
-void holmes_config_parse(int argc, char **argv, struct holmes_config *c)
+int holmes_config_parse(int argc, char **argv, struct holmes_config *c, char *why, size_t why_len)
 {
     struct argp_option options[NSPECS + 1] = {0};
     struct argp argp = {
         .options = options, .parser = parse_option, .doc = program_doc, .help_filter = add_default};
     struct said said = {.options = calloc((size_t)argc + 1, sizeof *said.options)};
-    char why[500] = "out of memory";
     int group = 0, rc;
 
+    snprintf(why, why_len, "out of memory");
     if (!said.options)
         give_up(1, why);
     for (size_t i = 0; i < NSPECS; i++) {
@@ -393,14 +393,16 @@ void holmes_config_parse(int argc, char **argv, struct holmes_config *c)
         give_up(1, why);
     if (said.seen.preset && strcmp(said.seen.preset, "help") == 0)
         exit(holmes_preset_list(stdout) == 0 ? 0 : 1);
-    rc = apply(&said, c, why, sizeof why);
-    holmes_config_fini(&said.seen);
+    rc = apply(&said, c, why, why_len);
     free(said.options);
-    if (rc != 0)
+    if (rc == -ENOMEM || (rc != 0 && said.seen.print_config))
         give_up(rc == -ENOMEM ? 1 : 2, why);
-    if (!c->print_config)
-        return;
-    if (holmes_config_print(c, stdout, why, sizeof why) != 0)
+    holmes_config_fini(rc == 0 ? &said.seen : c);
+    if (rc != 0)
+        *c = said.seen;
+    if (rc != 0 || !c->print_config)
+        return rc;
+    if (holmes_config_print(c, stdout, why, why_len) != 0)
         give_up(2, why);
     exit(0);
 }

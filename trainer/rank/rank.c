@@ -15,6 +15,8 @@
 #include "rank_priv.h"
 #include "trace_job.h"
 
+#define REFUSE_JOIN_S 5 /* for the rendezvous to be there, and again for all ranks */
+
 static int measure(struct rank *r)
 {
     const struct holmes_config *c = r->config;
@@ -63,6 +65,8 @@ static int run_job(struct rank *r)
 
     if (code == 0 && r->world > 1)
         code = holmes_rank_connect(r);
+    if (code == 0 && r->world > 1)
+        code = holmes_rank_gather(r);
     if (code == 0)
         code = holmes_rank_open_data(r);
     if (code == 0)
@@ -122,26 +126,58 @@ static void close_all(struct rank *r, int linger_ms)
     free(r->clusters);
 }
 
-int holmes_rank_run(const struct holmes_config *c)
+/* What is known of a rank before it meets others. */
+static int init(struct rank *r, const struct holmes_config *c)
 {
-    struct rank r = {.config = c,
-                     .rank = c->rank > 0 ? c->rank : 0,
-                     .world = holmes_config_world(c),
-                     .last_step = c->steps};
-    int code;
-
-    r.hosts = calloc((size_t)r.world, sizeof *r.hosts);
-    r.clusters = calloc((size_t)r.world, sizeof *r.clusters);
-    if (!r.hosts || !r.clusters) {
+    *r = (struct rank){.config = c,
+                       .rank = c->rank > 0 ? c->rank : 0,
+                       .world = holmes_config_world(c),
+                       .last_step = c->steps};
+    r->hosts = calloc((size_t)r->world, sizeof *r->hosts);
+    r->clusters = calloc((size_t)r->world, sizeof *r->clusters);
+    if (!r->hosts || !r->clusters) {
         fprintf(stderr, "holmes-train: out of memory\n");
-        free(r.hosts);
-        free(r.clusters);
+        free(r->hosts);
+        free(r->clusters);
         return HOLMES_EXIT_FAILED;
     }
-    holmes_host_label(c, r.rank, r.hosts[r.rank], sizeof r.hosts[0]);
-    holmes_config_label(c->clusters, r.rank, r.clusters[r.rank], sizeof r.clusters[0]);
-    holmes_progress_init(&r.progress, stderr, "train", (uint64_t)c->steps, true);
-    r.progress.log_interval_ns = (uint64_t)c->progress_s * 1000000000u;
+    holmes_host_label(c, r->rank, r->hosts[r->rank], sizeof r->hosts[0]);
+    holmes_config_label(c->clusters, r->rank, r->clusters[r->rank], sizeof r->clusters[0]);
+    holmes_progress_init(&r->progress, stderr, "train", (uint64_t)c->steps, true);
+    r->progress.log_interval_ns = (uint64_t)c->progress_s * 1000000000u;
+    return 0;
+}
+
+int holmes_rank_refuse(const struct holmes_config *c, const char *why)
+{
+    struct holmes_config brief = *c;
+    struct rank r;
+
+    if (brief.join_timeout_s > REFUSE_JOIN_S)
+        brief.join_timeout_s = REFUSE_JOIN_S;
+    if (init(&r, &brief) != 0)
+        return HOLMES_EXIT_USAGE;
+    if (holmes_rank_may_speak(&r))
+        holmes_rank_say(&r, why);
+    holmes_notes_start();
+    if (holmes_rank_connect(&r) == 0) {
+        holmes_rdv_on_abort(r.rdv, NULL, NULL);
+        holmes_rdv_barrier(r.rdv, HOLMES_RANK_JOIN, brief.join_timeout_s * 1000);
+        holmes_rdv_abort(r.rdv, why);
+    }
+    holmes_notes_drop();
+    holmes_notes_stop();
+    close_all(&r, RANK_BLAME_MS);
+    return HOLMES_EXIT_USAGE;
+}
+
+int holmes_rank_run(const struct holmes_config *c)
+{
+    struct rank r;
+    int code = init(&r, c);
+
+    if (code != 0)
+        return code;
     holmes_notes_start();
     code = run_job(&r);
     if (code != 0 && (r.net || r.nccl)) {

@@ -9,4 +9,9 @@
  * buffers then still belong to the progress thread. */
 int holmes_rank_run(const struct holmes_config *c);
 
+/* In place of it, for a rank that was told what is wrong (`why`): says so and, since the others
+ * would wait for it, joins them for a moment to tell them. Its place and the secret are right.
+ * Returns HOLMES_EXIT_USAGE. */
+int holmes_rank_refuse(const struct holmes_config *c, const char *why);
+
 #endif

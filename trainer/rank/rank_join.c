@@ -40,8 +40,13 @@ int holmes_rank_connect(struct rank *r)
                                 r->config->rendezvous, holmes_strerror(rc));
     atomic_store(&r->stop.rdv, r->rdv);
     holmes_rdv_on_abort(r->rdv, holmes_rank_job_ended, r);
-    /* Whatever fails from here on is told to all, since all are here to be told. */
-    rc = holmes_rdv_barrier(r->rdv, "join", r->config->join_timeout_s * 1000);
+    return 0;
+}
+
+int holmes_rank_gather(struct rank *r)
+{
+    int rc = holmes_rdv_barrier(r->rdv, HOLMES_RANK_JOIN, r->config->join_timeout_s * 1000);
+
     if (rc == -ETIMEDOUT)
         return holmes_rank_fail(r, HOLMES_EXIT_FAILED, false,
                                 "after %d s not all %d ranks are here: %s",

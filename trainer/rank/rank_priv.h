@@ -17,8 +17,9 @@
 #include "train.h"
 #include "wires.h"
 
-#define RANK_BLAME_MS     1500 /* for news of another rank's failure to arrive */
-#define RANK_JOIN_SLACK_S 10   /* others may reach a step of joining later than this rank */
+#define RANK_BLAME_MS     1500   /* for news of another rank's failure to arrive */
+#define HOLMES_RANK_JOIN  "join" /* the barrier at which all ranks are here */
+#define RANK_JOIN_SLACK_S 10     /* others may reach a step of joining later than this rank */
 
 /* What a signal asks for: rank_stop.c. */
 struct rank_stop {
@@ -95,6 +96,7 @@ void holmes_rank_stop_close(struct rank *r); /* before the rendezvous is left */
 
 /* rank_join.c */
 int holmes_rank_connect(struct rank *r);
+int holmes_rank_gather(struct rank *r); /* all ranks are here: what fails is told to all */
 int holmes_rank_meet(struct rank *r);
 int holmes_rank_place(struct rank *r);
 
