@@ -472,6 +472,58 @@ Test(launch, options_that_are_wrong_on_one_rank_are_told_to_all)
     }
 }
 
+/* Hosts by label: h0 and h1 in the order of the ranks. */
+Test(launch, ranks_that_run_where_they_were_not_planned)
+{
+    static const struct {
+        const char *planned, *clusters;
+        int status[2];
+        const char *says[2]; /* "": nothing */
+    } rows[] = {
+        {"h0,h1.site.org", "A,B", {0, 0}, {"", ""}},
+        {"h1,h0", "A,A", {0, 0}, {"rank 0, planned for h1, runs on h0", ""}},
+        {"x0,x1", "A,B", {0, 0}, {"a name that the plan does not have (and so for 1 more", ""}},
+        {"h0,h0", "A,A", {0, 0}, {"rank 1, planned for h0, runs on h1", ""}},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint16_t port = free_port();
+        struct process p[2];
+        char more[200];
+
+        for (int r = 0; r < 2; r++) {
+            snprintf(more, sizeof more, "--steps 3 %s --planned-hosts %s --cluster %s",
+                     r == 0 ? "--serve" : "", rows[i].planned, rows[i].clusters);
+            start_by_hand(&p[r], r, port, more);
+        }
+        for (int r = 0; r < 2; r++) {
+            cr_expect(process_wait(&p[r], PATIENCE_MS), "rank %d is still running", r);
+            cr_expect_eq(p[r].status, rows[i].status[r], "row %zu: %d: %s", i, p[r].status,
+                         p[r].err);
+            if (rows[i].says[r][0])
+                cr_expect_not_null(strstr(p[r].err, rows[i].says[r]), "row %zu: %s", i, p[r].err);
+            else
+                cr_expect_null(strstr(p[r].err, "planned"), "row %zu: %s", i, p[r].err);
+        }
+    }
+}
+
+/* Pipelines would cross clusters in other places than planned. */
+Test(launch, a_rank_in_another_cluster_than_planned_ends_the_job)
+{
+    uint16_t port = free_port();
+    struct process p[2];
+
+    start_by_hand(&p[0], 0, port, "--steps 3 --serve --planned-hosts h1,h0 --cluster A,B");
+    start_by_hand(&p[1], 1, port, "--steps 3 --planned-hosts h1,h0 --cluster A,B");
+    for (int r = 0; r < 2; r++) {
+        cr_expect(process_wait(&p[r], PATIENCE_MS), "rank %d is still running", r);
+        cr_expect(p[r].status == 2 || p[r].status == 3, "%d: %s", p[r].status, p[r].err);
+        cr_expect_not_null(strstr(p[r].err, "which the plan has in cluster "), "%s", p[r].err);
+    }
+    cr_expect(p[0].status == 2 || p[1].status == 2);
+}
+
 Test(launch, ranks_that_read_other_data_end_the_job)
 {
     uint16_t port = free_port();

@@ -246,7 +246,24 @@ static int write_labels(const struct holmes_plan_doc *doc, const struct holmes_e
     return 0;
 }
 
-/* holmes-train's --config. Hosts are not in it: each rank knows the name of its own. */
+/* A list in YAML, an entry for each rank. */
+static void write_list(const struct holmes_plan_doc *doc, const char *option, bool fabrics,
+                       FILE *out)
+{
+    char host[HOLMES_HOST_NAME_MAX];
+
+    fprintf(out, "%s: [", option);
+    for (int i = 0; i < doc->plan->nnodes; i++) {
+        const char *name = fabrics ? fabric_of(doc, i) : holmes_emit_host(doc, i, host);
+
+        for (int k = 0; k < doc->plan->nodes[i].gpus; k++)
+            fprintf(out, "%s\"%s\"", i + k ? ", " : "", name);
+    }
+    fputs("]\n", out);
+}
+
+/* holmes-train's --config. With the hosts that the plan means, each rank sees whether it runs where
+ * it was planned. */
 static int write_config(const struct holmes_plan_doc *doc, const struct holmes_emit_options *o,
                         FILE *out, char *why, size_t why_len)
 {
@@ -268,11 +285,8 @@ static int write_config(const struct holmes_plan_doc *doc, const struct holmes_e
     holmes_emit_title(doc, "Options of holmes-train --config", out);
     fputs("# Ranks are the plan's, host by host as in hostfile; --data is yours to add\n", out);
     rc = write_settings(doc, o->naive, &(struct settings){.out = out, .yaml = true}, why, why_len);
-    fputs("cluster: [", out);
-    for (int i = 0; i < doc->plan->nnodes; i++)
-        for (int k = 0; k < doc->plan->nodes[i].gpus; k++)
-            fprintf(out, "%s\"%s\"", i + k ? ", " : "", fabric_of(doc, i));
-    fputs("]\n", out);
+    write_list(doc, "cluster", true, out);
+    write_list(doc, "planned-hosts", false, out);
     return rc;
 }
 

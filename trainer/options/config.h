@@ -60,6 +60,7 @@ struct holmes_config {
     const char *launcher;               /* "srun", ...: it said rank and world; NULL: none */
     int local_ranks;                    /* on this host, as the launcher says; 0: not told */
     const char *host_labels, *clusters; /* one, or one for each rank; NULL: host name, none */
+    const char *planned_hosts;          /* likewise; NULL: no plan says */
     int threads;                        /* of the kernels, per rank; 0: cores / local ranks */
     int join_timeout_s, op_timeout_s;
     int launcher_pid, launcher_fd; /* given by the launcher to its ranks; 0 and -1: by hand */

@@ -11,7 +11,8 @@
 #include "utf8.h"
 
 #define DRY_RUN_RANKS_MAX (1 << 20)
-#define LABEL_MAX         63 /* as in struct rank */
+#define LABEL_MAX         63  /* as in struct rank */
+#define HOST_MAX          253 /* of a name in the domain name system */
 
 #define REFUSE(...)                                                                                \
     do {                                                                                           \
@@ -83,7 +84,8 @@ static int check_recipe(const struct holmes_config *c, char *why, size_t why_len
     return 0;
 }
 
-static int check_labels(const char *list, const char *option, int world, char *why, size_t why_len)
+static int check_labels(const char *list, const char *option, int max, int world, char *why,
+                        size_t why_len)
 {
     int n = 1;
 
@@ -93,8 +95,8 @@ static int check_labels(const char *list, const char *option, int world, char *w
         REFUSE("--%s \"%s\": one name, or one for each of the %d ranks, is right", option, list,
                world);
     for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
-        if (strcspn(p, ",") > LABEL_MAX)
-            REFUSE("--%s: \"%.80s\" is too long, %d bytes are the most", option, p, LABEL_MAX);
+        if (strcspn(p, ",") > (size_t)max)
+            REFUSE("--%s: \"%.80s\" is too long, %d bytes are the most", option, p, max);
     for (size_t len = 0; list && *list; list += len) {
         const uint32_t c = holmes_utf8_decode(list, &len);
 
@@ -214,9 +216,13 @@ int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
     if (rc == 0)
         rc = check_recipe(c, why, why_len);
     if (rc == 0)
-        rc = check_labels(c->host_labels, "host-label", holmes_config_world(c), why, why_len);
+        rc = check_labels(c->host_labels, "host-label", LABEL_MAX, holmes_config_world(c), why,
+                          why_len);
     if (rc == 0)
-        rc = check_labels(c->clusters, "cluster", holmes_config_world(c), why, why_len);
+        rc = check_labels(c->clusters, "cluster", LABEL_MAX, holmes_config_world(c), why, why_len);
+    if (rc == 0)
+        rc = check_labels(c->planned_hosts, "planned-hosts", HOST_MAX, holmes_config_world(c), why,
+                          why_len);
     if (rc == 0 && !holmes_kernels_known(c->kernels))
         REFUSE("--kernels \"%s\": one of %s is right", c->kernels, holmes_kernels_names());
     if (rc == 0 && c->data)

@@ -151,6 +151,10 @@ const struct holmes_spec holmes_specs[] = {
      SPEC_LIST, AT(host_labels)},
     {"cluster", "NAME[,NAME...]", "cluster of this rank, or one for each rank", SPEC_LIST,
      AT(clusters)},
+    {"planned-hosts", "NAME[,NAME...]",
+     "host on which a plan has this rank, or one for each rank, as in the files of holmes-topo: a "
+     "rank that runs in another cluster ends the job, another host is warned of",
+     SPEC_LIST, AT(planned_hosts)},
     {"join-timeout", "SECONDS", "wait so long for other ranks", SPEC_INT, AT(join_timeout_s), 1,
      86400, "60"},
     {"op-timeout", "SECONDS", "wait so long for one operation between ranks", SPEC_INT,

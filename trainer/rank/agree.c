@@ -11,9 +11,10 @@
 #define TEXT_MAX 60 /* longer ones, orders of many ranks, are compared by their hash */
 
 const char *const holmes_agree_own[] = {
-    "data",       "threads", "local",        "world",          "rendezvous",   "secret-file",
-    "host-label", "cluster", "join-timeout", "op-timeout",     "stop-timeout", "plugin",
-    "net-device", "log",     "quiet",        "progress-every", "peak-tflops",  NULL};
+    "data",        "threads",        "local",         "world",      "rendezvous",
+    "secret-file", "host-label",     "planned-hosts", "cluster",    "join-timeout",
+    "op-timeout",  "stop-timeout",   "plugin",        "net-device", "log",
+    "quiet",       "progress-every", "peak-tflops",   NULL};
 
 const char *const holmes_agree_given[] = {"save", "resume", "init", "trace", NULL};
 

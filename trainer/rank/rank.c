@@ -73,6 +73,8 @@ static int run_job(struct rank *r)
         code = holmes_rank_open_checkpoints(r);
     if (code == 0 && r->world > 1)
         code = holmes_rank_meet(r);
+    if (code == 0 && r->config->planned_hosts)
+        code = holmes_rank_compare_plan(r);
     if (code == 0)
         code = holmes_rank_agree_on_checkpoint(r);
     if (code == 0)

@@ -100,6 +100,10 @@ int holmes_rank_gather(struct rank *r); /* all ranks are here: what fails is tol
 int holmes_rank_meet(struct rank *r);
 int holmes_rank_place(struct rank *r);
 
+/* rank_hosts.c: with --planned-hosts, whether ranks are where the plan has them. In another cluster
+ * is a failure; what may be right is warned of. Collective. */
+int holmes_rank_compare_plan(struct rank *r);
+
 /* rank_open.c */
 int holmes_rank_open_network(struct rank *r);
 int holmes_rank_open_kernels(struct rank *r);
