@@ -2,7 +2,7 @@
  * is the host's, and streams keep what was queued in order: an operation moves its bytes when it is
  * the first of its stream on every rank that takes part. So an order of operations that would hang
  * on GPUs hangs here. Communicators are set up in the background, as with blocking = 0, and so are
- * the connections for messages between two ranks; a rank that aborts a communicator is a remote
+ * connections at the first call that needs them; a rank that aborts a communicator is a remote
  * error to the others. */
 #include <pthread.h>
 #include <stdbool.h>
@@ -32,7 +32,8 @@ struct group {
     struct holmes_nccl_id id;
     int size, joined;
     bool aborted;
-    unsigned come[RANKS_MAX][RANKS_MAX]; /* ends that have called for a message [from][to] */
+    unsigned come[RANKS_MAX][RANKS_MAX]; /* ends that have called for a message [from][to], */
+    unsigned come_together;              /* ranks for a collective */
     struct group *next;
 };
 
@@ -41,6 +42,7 @@ struct comm {
     int rank;
     unsigned sequence; /* of collectives */
     int from, to;      /* of the last message called for */
+    bool lazy;         /* collectives connect when they are first called for */
 };
 
 struct pending {
@@ -216,13 +218,15 @@ static int post(struct pending p)
 }
 
 /* The first call for messages between two ranks goes on until the other end has called too. */
-static void note_ends(const struct pending *p)
+static void note_call(const struct pending *p)
 {
     const bool sends = p->kind == SEND;
     struct comm *c = p->comm;
 
-    if (p->kind < SEND)
+    if (p->kind < SEND) {
+        c->group->come_together |= 1u << c->rank;
         return;
+    }
     c->from = sends ? c->rank : p->peer;
     c->to = sends ? p->peer : c->rank;
     c->group->come[c->from][c->to] |= sends ? 1 : 2;
@@ -230,13 +234,17 @@ static void note_ends(const struct pending *p)
 
 static bool connecting(const struct comm *c)
 {
-    return c->from != c->to && c->group->come[c->from][c->to] != 3;
+    const struct group *g = c->group;
+
+    if (c->lazy && g->come_together >> c->rank & 1 && g->come_together != (1u << g->size) - 1)
+        return true;
+    return c->from != c->to && g->come[c->from][c->to] != 3;
 }
 
 static int post_locked(struct pending p)
 {
     pthread_mutex_lock(&fake.lock);
-    note_ends(&p);
+    note_call(&p);
     post(p);
     pthread_mutex_unlock(&fake.lock);
     return HOLMES_NCCL_IN_PROGRESS; /* as a call may that does not block */
@@ -285,6 +293,7 @@ static struct group *group_of(const struct holmes_nccl_id *id, int size)
 EXPORT int ncclCommInitRankConfig(void **out, int size, struct holmes_nccl_id id, int rank,
                                   struct holmes_nccl_config *config)
 {
+    const char *eager = getenv("NCCL_RUNTIME_CONNECT");
     struct comm *c = calloc(1, sizeof *c);
 
     if (!c || config->magic != 0xcafebeef || config->blocking != 0 || size > RANKS_MAX)
@@ -293,6 +302,7 @@ EXPORT int ncclCommInitRankConfig(void **out, int size, struct holmes_nccl_id id
     c->group = group_of(&id, size);
     c->group->joined++;
     c->rank = rank;
+    c->lazy = !eager || strcmp(eager, "0") != 0;
     pthread_mutex_unlock(&fake.lock);
     *out = c;
     return HOLMES_NCCL_IN_PROGRESS;

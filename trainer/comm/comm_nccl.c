@@ -647,12 +647,16 @@ int holmes_nccl_open(const struct holmes_nccl_attr *attr, struct holmes_nccl **o
     const char *name = NULL;
     int rc = n ? 0 : -ENOMEM;
 
-    /* NCCL reads both when it makes its first communicator. The second keeps it from forgetting the
-     * plugin's name when its last one goes, as 2.28 and 2.29 do. */
+    /* NCCL reads these when it makes its first communicator. The second keeps it from forgetting
+     * the plugin's name when its last one goes, as 2.28 and 2.29 do. */
     if (rc == 0 && attr->plugin)
         rc = setenv("NCCL_NET_PLUGIN", attr->plugin, 0) ? -errno : 0;
     if (rc == 0 && attr->plugin)
         rc = setenv("NCCL_NET_PLUGIN_REF_COUNT", "1", 0) ? -errno : 0;
+    /* Collectives too would connect in the first call, when all ranks have made it. But a rank may
+     * come to its own only after a message that this one sends behind the call. */
+    if (rc == 0)
+        rc = setenv("NCCL_RUNTIME_CONNECT", "0", 1) ? -errno : 0;
     if (rc == 0)
         rc = holmes_cuda_driver_open(attr->cuda ? attr->cuda : "libcuda.so.1", &n->cuda, why,
                                      why_len);

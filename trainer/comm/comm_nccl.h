@@ -33,8 +33,7 @@ int holmes_nccl_version(const struct holmes_nccl *n); /* 22809 is 2.28.9 */
 /* As holmes_comm_net_create. Communicators of kind "pp" have one or two ranks and are two of
  * NCCL's, one for each direction, since operations of one follow each other: a receive posted ahead
  * would hold up the send behind it. Others have one, on which sends and receives keep the order
- * they were posted in, and whose first operation between ranks starts when all of them have called
- * it: the call waits for that.
+ * they were posted in; the first message between two ranks waits in its call for the other end.
  *
  * Traffic is what a ring carries for the operations made, computed from their sizes; which bytes
  * NCCL moved in which algorithm it does not tell. */
