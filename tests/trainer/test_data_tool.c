@@ -156,7 +156,7 @@ Test(data_tool, bad_usage_and_input_is_refused_with_a_reason)
         {2, "encode -o p none", "none: No such file"},
         {2, "encode -o p .", ".: Is a directory"},
         {2, "encode -o none/p t", "none/p.bin: No such file"},
-        {2, "encode -o p /dev/null", "there is no text in /dev/null"},
+        {2, "encode -o p empty", "there is no text in empty"},
         {2, "encode -o p --tokenizer word t", "\"word\": byte or gpt2 is right"},
         {2, "encode -o p --tokenizer gpt2 t", "needs --vocab-file"},
         {2, "encode -o p --vocab-file none --merge-file none t", "cannot open none"},
@@ -185,6 +185,7 @@ Test(data_tool, bad_usage_and_input_is_refused_with_a_reason)
     };
 
     write_text("t", "t\n");
+    write_text("empty", "");
     write_text("bad", "abc\xff");
     write_text("bad2", "good\nb\xff\n");
     write_text("two.jsonl", "{\"text\":\"a\",\"n\":1}\n{\"n\":1}\n");
@@ -217,6 +218,25 @@ Test(data_tool, other_files_are_replaced_when_asked_and_else_left)
     EXPECT(0, "$TEST_DATA decode p");
     cr_expect_str_eq(said, "the second");
     EXPECT(0, "ls p* | wc -l | grep -x 3");
+}
+
+/* What has no end, and what nobody writes. */
+Test(data_tool, devices_and_pipes_without_a_writer_are_refused)
+{
+    EXPECT(2, "$TEST_DATA encode -o p /dev/zero");
+    EXPECT_SAID("/dev/zero: it is a device: a file or a pipe is right");
+    EXPECT(2, "$TEST_DATA encode -o p - </dev/zero");
+    EXPECT_SAID("stdin: it is a device");
+    EXPECT(2, "mkfifo f; $TEST_DATA encode -o p f");
+    EXPECT_SAID("f: it is a pipe that nobody writes to");
+    EXPECT(2, "mkfifo v; $TEST_DATA encode -o p --vocab-file v --merge-file v t");
+    EXPECT_SAID("v is no regular file");
+    EXPECT(0, "echo first | $TEST_DATA encode -o p /dev/stdin");
+    EXPECT(0, "$TEST_DATA decode p");
+    cr_expect_str_eq(said, "first\n");
+    EXPECT(0, "(echo second >f) & $TEST_DATA encode --force -o p f; wait");
+    EXPECT(0, "$TEST_DATA decode p");
+    cr_expect_str_eq(said, "second\n");
 }
 
 /* Interrupted while it waits for more of a pipe. */

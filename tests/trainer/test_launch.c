@@ -288,6 +288,18 @@ Test(launch, names_the_rank_that_never_comes)
     check_refusal(&c);
 }
 
+/* Where a file is read whole, what has no end is none. */
+Test(launch, devices_are_no_logs)
+{
+    static const struct refusal cases[] = {
+        {"report /dev/zero", 2, "/dev/zero: it is a device: a file or a pipe is right"},
+        {"compare /dev/zero /dev/zero", 2, "/dev/zero: it is a device"},
+        {"report %D", 2, "Is a directory"},
+    };
+
+    CHECK(cases);
+}
+
 Test(launch, gives_up_when_nobody_serves)
 {
     char arguments[400];

@@ -135,7 +135,7 @@ int holmes_check_probes_read(const char *path, struct holmes_cluster *c, int *ad
     int rc = holmes_file_read(path, FILE_SIZE_MAX, &text, &len);
 
     if (rc != 0) {
-        snprintf(why, why_len, "%s: %s", path, strerror(-rc));
+        snprintf(why, why_len, "%s: %s", path, holmes_file_strerror(rc));
         return rc == -ENOMEM ? rc : -EINVAL;
     }
     rc = holmes_check_probes_parse(path, text, len, c, added, why, why_len);

@@ -78,7 +78,7 @@ int holmes_cluster_read(const char *path, struct holmes_cluster **out, char *why
     int rc = holmes_file_read(path, FILE_SIZE_MAX, &text, &len);
 
     if (rc != 0) {
-        snprintf(why, why_len, "%s: %s", path, strerror(-rc));
+        snprintf(why, why_len, "%s: %s", path, holmes_file_strerror(rc));
         return rc;
     }
     rc = holmes_cluster_parse(strcmp(path, "-") == 0 ? "standard input" : path, text, len, out, why,

@@ -312,7 +312,7 @@ int holmes_switch_tree_read(const char *path, struct holmes_switch_tree *out, ch
     int rc = holmes_file_read(path, FILE_SIZE_MAX, &text, &len);
 
     if (rc != 0) {
-        snprintf(why, why_len, "%s: %s", path, strerror(-rc));
+        snprintf(why, why_len, "%s: %s", path, holmes_file_strerror(rc));
         return rc;
     }
     rc = holmes_switch_tree_parse(strcmp(path, "-") == 0 ? "standard input" : path, text, len, out,

@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "ckpt_state.h"
+#include "file.h"
 
 #define READ_BYTES (1 << 20)
+#define CONFIG_MAX (1 << 20) /* of a config.json */
 
 #define FAIL(rc, ...)                                                                              \
     do {                                                                                           \
@@ -184,6 +186,8 @@ static int check_config(struct importer *im, const char *path)
 {
     json_error_t error;
     json_t *o, *heads, *activation, *epsilon;
+    char *text;
+    size_t len;
     char name[40] = "gelu_new";
     double eps;
     bool scaled;
@@ -191,7 +195,11 @@ static int check_config(struct importer *im, const char *path)
 
     if (access(path, F_OK) != 0 && errno == ENOENT) /* a file of weights alone */
         return 0;
-    o = json_load_file(path, 0, &error);
+    n = holmes_file_read(path, CONFIG_MAX, &text, &len);
+    if (n != 0)
+        REFUSE(im, -EINVAL, "its config.json: %s", holmes_file_strerror(n));
+    o = json_loadb(text, len, 0, &error);
+    free(text);
     if (!o)
         REFUSE(im, -EINVAL, "its config.json, line %d: %s", error.line, error.text);
     heads = json_object_get(o, "n_head");

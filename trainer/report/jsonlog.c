@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "file.h"
+
 #define KEPT_MAX 10000 /* logs of runs before */
 
 struct holmes_jsonlog {
@@ -111,13 +113,12 @@ static int read_lines(FILE *f, const char *path, json_t *records, bool *cut, cha
 
 int holmes_jsonlog_read(const char *path, json_t **out, bool *cut, char *why, size_t why_len)
 {
-    FILE *f = fopen(path, "re");
+    FILE *f;
     json_t *records;
-    int rc;
+    int rc = holmes_file_open(path, &f);
 
-    if (!f) {
-        rc = -errno;
-        snprintf(why, why_len, "%s: %s", path, strerror(-rc));
+    if (rc != 0) {
+        snprintf(why, why_len, "%s: %s", path, holmes_file_strerror(rc));
         return rc;
     }
     *cut = false;

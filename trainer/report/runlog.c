@@ -338,7 +338,7 @@ int holmes_runlog_read(const char *path, struct holmes_runlog *out, char *why, s
     int rc = holmes_file_read(path, RUNLOG_FILE_MAX, &data, &len);
 
     if (rc != 0) {
-        snprintf(why, why_len, "%s: %s", path, strerror(-rc));
+        snprintf(why, why_len, "%s: %s", path, holmes_file_strerror(rc));
         return rc;
     }
     rc = holmes_runlog_parse(path, data, len, out, why, why_len);

@@ -255,7 +255,7 @@ int holmes_timeline_read(const char *path, struct holmes_timeline *out, char *wh
     int rc = holmes_file_read(path, TIMELINE_FILE_MAX, &data, &len);
 
     if (rc != 0) {
-        snprintf(why, why_len, "%s: %s", path, strerror(-rc));
+        snprintf(why, why_len, "%s: %s", path, holmes_file_strerror(rc));
         return rc;
     }
     rc = holmes_timeline_parse(path, data, len, out, why, why_len);

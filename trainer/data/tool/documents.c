@@ -5,32 +5,26 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
+
+#include "file.h"
 
 int holmes_documents_open(struct holmes_documents *d, const char *path,
                           enum holmes_documents_form form, const char *key, char *why,
                           size_t why_len)
 {
-    struct stat st;
-    int rc = 0;
+    int rc;
 
     *d = (struct holmes_documents){.path = path, .form = form, .key = key};
     if (strcmp(path, "-") == 0) {
         d->path = "stdin";
         d->f = stdin;
-        return 0;
+        rc = holmes_file_check(STDIN_FILENO);
+    } else {
+        rc = holmes_file_open(path, &d->f);
     }
-    d->f = fopen(path, "re");
-    if (!d->f || fstat(fileno(d->f), &st) != 0)
-        rc = -errno;
-    else if (S_ISDIR(st.st_mode))
-        rc = -EISDIR;
     if (rc != 0)
-        snprintf(why, why_len, "%s: %s", path, strerror(-rc));
-    if (rc != 0 && d->f)
-        fclose(d->f);
-    if (rc != 0)
-        d->f = NULL;
+        snprintf(why, why_len, "%s: %s", d->path, holmes_file_strerror(rc));
     return rc;
 }
 
