@@ -1,5 +1,5 @@
 #!/bin/bash
-# check.sh BUILD [DATA]: what only a machine with an NVIDIA GPU can tell, in under eight minutes and
+# check.sh BUILD [DATA]: what only a machine with an NVIDIA GPU can tell, in under nine minutes and
 # without the internet. BUILD is a build folder with CUDA (-Dcuda=enabled) and tests; DATA any text
 # to train on (this script's own folder's sources otherwise). Prints one table; exits with 0 when
 # every check passed, with 1 when one failed, with 2 when something it needs is missing.
@@ -32,9 +32,10 @@ need $? "no GPU: nvidia-smi -L says: $(head -n 1 "$work/gpus")"
 train=$build/trainer/holmes-train
 test_cuda=$build/tests/kernels/test_cuda
 nccl_probe=$build/tests/gpu/nccl_pair
+test_comm=$build/tests/gpu/test_comm_nccl_real
 plugin=$build/plugin/libnccl-net-holmes.so
 library=$build/kernels/cuda/libholmes-kernels-cuda.so
-for file in "$train" "$test_cuda" "$nccl_probe" "$plugin" "$library"; do
+for file in "$train" "$test_cuda" "$nccl_probe" "$test_comm" "$plugin" "$library"; do
     [ -e "$file" ]
     need $? "$file is not there: ninja -C $build makes it"
     [ ! -e "$file" ] || ldd "$file" 2>/dev/null | grep 'not found' >"$work/ldd"
@@ -95,14 +96,15 @@ fi
 
 # --- NCCL over the plugin ---------------------------------------------------------------------
 
-# Two processes on one GPU pass for two nodes: NCCL then has nothing but the network between them.
+# Processes on one GPU pass for nodes of their own: NCCL then has nothing but the network between them.
+one_gpu=(CUDA_VISIBLE_DEVICES=0 NCCL_MNNVL_ENABLE=0 NCCL_MAX_NCHANNELS=2 NCCL_SOCKET_IFNAME=lo
+    NCCL_RAS_ENABLE=0)
 pair() { # pair NAME GDR_LEVEL NET [VARIABLE=VALUE...]
     local name=$1 gdr=$2 net=$3 pids=() rc=0 pid
     shift 3
     rm -f "$work/id"
     for rank in 0 1; do
-        env NCCL_HOSTID="node$rank" CUDA_VISIBLE_DEVICES=0 NCCL_NET_GDR_LEVEL="$gdr" NCCL_NET="$net" \
-            NCCL_MNNVL_ENABLE=0 NCCL_MAX_NCHANNELS=2 NCCL_SOCKET_IFNAME=lo NCCL_RAS_ENABLE=0 "$@" \
+        env "${one_gpu[@]}" NCCL_HOSTID="node$rank" NCCL_NET_GDR_LEVEL="$gdr" NCCL_NET="$net" "$@" \
             timeout 40 "$nccl_probe" "$rank" "$work/id" >"$work/pair-$name.$rank" 2>&1 &
         pids+=($!)
     done
@@ -116,9 +118,15 @@ pair() { # pair NAME GDR_LEVEL NET [VARIABLE=VALUE...]
     fi
 }
 
-pair 'Holmes, host memory' LOC Holmes NCCL_NET_PLUGIN="$plugin" HOLMES_SOCKET_IFNAME=lo
-pair 'Holmes, CUDA pointers' SYS Holmes NCCL_NET_PLUGIN="$plugin" HOLMES_SOCKET_IFNAME=lo
+pair 'Holmes, host memory' LOC Holmes NCCL_NET_PLUGIN="$plugin"
+pair 'Holmes, CUDA pointers' SYS Holmes NCCL_NET_PLUGIN="$plugin"
 pair 'Socket (its own)' LOC Socket NCCL_NET_PLUGIN=none
+
+if env "${one_gpu[@]}" TEST_NET_PLUGIN="$plugin" timeout 60 "$test_comm" -j1 >"$work/comm" 2>&1; then
+    row "the trainer's communicators" passed "$(grep -o 'Tested: [0-9]*' "$work/comm")"
+else
+    row "the trainer's communicators" failed "$(grep -m 1 -E 'rank [0-9]|CRASH|FAIL' "$work/comm")"
+fi
 
 # --- speed ------------------------------------------------------------------------------------
 

@@ -648,7 +648,7 @@ int holmes_nccl_open(const struct holmes_nccl_attr *attr, struct holmes_nccl **o
     int rc = n ? 0 : -ENOMEM;
 
     /* NCCL reads these when it makes its first communicator. The second keeps it from forgetting
-     * the plugin's name when its last one goes, as 2.28 and 2.29 do. */
+     * the plugin's name when its last one goes, as 2.27 to 2.29 do. */
     if (rc == 0 && attr->plugin)
         rc = setenv("NCCL_NET_PLUGIN", attr->plugin, 0) ? -errno : 0;
     if (rc == 0 && attr->plugin)
