@@ -274,9 +274,9 @@ static void watch_oob(struct holmes_conn *c)
     }
 }
 
-static void watch_stall(struct holmes_conn *c, uint64_t now)
+static void watch_stall(struct holmes_conn *c)
 {
-    uint64_t after = c->t->warn_stall_ns;
+    uint64_t after = c->t->warn_stall_ns, now = holmes_now_ns(); /* what was just heard is past */
     char what[160];
 
     if (after == 0 || c->q.outstanding == 0 || now - c->q.moved_ns < after ||
@@ -334,7 +334,7 @@ int conn_watch(struct holmes_conn *c)
         c->next_oob_ns = now + OOB_NS;
         watch_oob(c);
     }
-    watch_stall(c, now);
+    watch_stall(c);
     if (c->gone_deadline_ns == 0)
         return 0;
     rc = request_poll(c); /* what the lanes delivered before they ended counts */

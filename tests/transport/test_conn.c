@@ -16,7 +16,7 @@
 #include "fake_peer.h"
 #include "link.h"
 #include "test_nics.h"
-#include "transport/proto.h"
+#include "transport/conn.h"
 
 struct listening {
     struct holmes_transport *t;
@@ -548,6 +548,35 @@ Test(conn, orderly_close_is_quiet_when_nothing_is_under_way)
     }
     cr_assert_eq(rc, -ECONNRESET, "%s", strerror(-rc));
     holmes_mr_dereg(l.recv, mr);
+    link_close(&l);
+}
+
+/* What the end tells is heard after the clock was read. */
+Test(conn, message_that_the_end_confirms_is_no_stall)
+{
+    struct holmes_request *send, *recv;
+    struct holmes_mr *from, *to;
+    struct link l;
+    char buf[16];
+    uint64_t ask;
+
+    link_capture_log();
+    link_open(&l);
+    cr_assert_eq(holmes_mr_reg(l.send, buf, 8, &from), 0);
+    cr_assert_eq(holmes_mr_reg(l.recv, buf + 8, 8, &to), 0);
+    recv = link_irecv(l.recv, buf + 8, 8, 1, to);
+    send = link_isend(l.send, buf, 8, 1, from);
+    /* Long enough for the sender to look at its handshake socket when it is asked. */
+    ask = l.send->next_oob_ns;
+    cr_assert_eq(link_wait(recv), 8u);
+    holmes_mr_dereg(l.recv, to);
+    while (holmes_now_ns() <= ask)
+        conn_progress(l.recv);
+    holmes_conn_close(l.recv);
+    l.recv = NULL;
+    link_wait(send);
+    cr_assert_eq(link_log_count("nothing moved"), 0);
+    holmes_mr_dereg(l.send, from);
     link_close(&l);
 }
 
