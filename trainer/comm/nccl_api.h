@@ -20,7 +20,9 @@ struct holmes_nccl_id {
     char bytes[HOLMES_NCCL_ID_BYTES];
 };
 
-/* ncclConfig_t as NCCL 2.14 had it; later ones take it for what its size and version say. */
+/* ncclConfig_t as NCCL 2.14 had it. Later ones, read up to 2.30, copy what its size says over their
+ * defaults, and again take the default of what came after its version: the padding lies where 2.17
+ * has a number. */
 struct holmes_nccl_config {
     size_t size;
     unsigned magic, version;
