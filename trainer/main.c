@@ -95,6 +95,8 @@ static int run(struct holmes_config *c, int argc, char **argv, int told, char *w
         return dry_run(c);
     if (c->serve && c->rank < 0)
         return holmes_serve(c);
+    if (c->rank <= 0 && c->launcher_fd < 0) /* one of the job says it */
+        holmes_config_warn_pairs(c, stderr);
     if (c->local > 1 && c->rank < 0)
         return holmes_launch(c, argc, argv);
     return holmes_rank_run(c);

@@ -319,3 +319,99 @@ Test(config, labels_are_one_for_all_or_one_each)
     holmes_config_label("a-name-that-is-long", 0, out, sizeof out);
     cr_expect_str_eq(out, "a-name-");
 }
+
+/* --- options beside others ---------------------------------------------------------------------
+ */
+
+/* Whatever is added to the table of options has to be thought of here or in config_pairs.c. */
+Test(config, every_option_has_a_rule_or_always_an_effect)
+{
+    static const char *const always[] = {
+        "layers",       "channels",     "heads",    "seq-len",         "vocab",    "tied",
+        "data",         "split",        "batch",    "microbatch",      "steps",    "lr",
+        "clip",         "weight-decay", "beta1",    "beta2",           "adam-eps", "on-nan",
+        "seed",         "kernels",      "pipeline", "data-parallel",   "tensor",   "recompute",
+        "stage-layers", "local",        "world",    "host-label",      "cluster",  "planned-hosts",
+        "save",         "log",          "trace",    "measure-overlap", "quiet",    NULL};
+
+    for (int i = 0; i < holmes_nspecs; i++) {
+        const struct holmes_spec *s = &holmes_specs[i];
+        bool listed = false;
+
+        if (!s->name || s->type == SPEC_START)
+            continue;
+        for (int k = 0; always[k]; k++)
+            listed |= strcmp(always[k], s->name) == 0;
+        cr_expect_neq(listed, holmes_config_has_rule(s->name), "--%s", s->name);
+    }
+}
+
+static void expect_warnings(struct holmes_config c, const char *expected)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+
+    holmes_config_warn_pairs(&c, f);
+    fclose(f);
+    cr_expect_str_eq(text, expected);
+    free(text);
+    holmes_config_fini(&c);
+}
+
+Test(config, options_without_effect_are_warned_of_by_reason)
+{
+    expect_warnings(PARSE("--local", "4", "--data-parallel", "2", "--plugin", "x", "--bucket-mb",
+                          "2", "--warmup", "10", "--steps", "100"),
+                    "");
+    expect_warnings(
+        PARSE("--warmup", "200", "--steps", "100", "--final-lr", "0"),
+        "holmes-train: without effect: --warmup: it is longer than --steps, --lr is never "
+        "reached\nholmes-train: without effect: --final-lr: all --steps are --warmup\n");
+    expect_warnings(
+        PARSE("--plugin", "x", "--op-timeout", "7", "--net-device", "y"),
+        "holmes-train: without effect: --op-timeout, --plugin, --net-device: there is one "
+        "rank\n");
+    expect_warnings(PARSE("--overlap", "off", "--local", "2", "--pipeline", "2"),
+                    "holmes-train: without effect: --overlap: --data-parallel is 1\n");
+    expect_warnings(PARSE("--overlap", "on", "--op-timeout", "120", "--threads", "0"), "");
+    expect_warnings(PARSE("--stop-timeout", "7"),
+                    "holmes-train: without effect: --stop-timeout: without --save a signal ends at "
+                    "once\n");
+    expect_warnings(
+        PARSE("--quiet", "--progress-every", "1", "--peak-tflops", "2"),
+        "holmes-train: without effect: --progress-every, --peak-tflops: --quiet shows no "
+        "progress\n");
+    expect_warnings(PARSE("--kernels", "ref", "--threads", "2"),
+                    "holmes-train: without effect: --threads: only --kernels cpu have threads\n");
+    expect_warnings(PARSE("--save", "x", "--save-every", "200"),
+                    "holmes-train: without effect: --save-every: there are fewer --steps\n");
+}
+
+Test(config, what_cannot_be_had_beside_others_is_refused)
+{
+    static const struct {
+        const char *args[5], *says;
+    } rows[] = {
+        {{"--max-skipped", "5"}, "--max-skipped 5 needs --on-nan skip"},
+        {{"--keep", "5"}, "--keep 5 needs --save DIR"},
+        {{"--held-out", "0.1", "--split", "9,1"}, "--held-out 0.1 beside --split: both say"},
+        {{"--virtual-stages", "2"}, "--virtual-stages 2 needs a pipeline"},
+        {{"--resume", "latest"}, "--resume latest is the newest checkpoint in --save DIR"},
+        {{"--resume", "x", "--init", "y"}, "--init y beside --resume: the weights come from"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *argv[6] = {"holmes-train"};
+        struct holmes_config c;
+        char why[300] = "";
+        int n = 1;
+
+        for (int k = 0; k < 5 && rows[i].args[k]; k++)
+            argv[n++] = rows[i].args[k];
+        c = parse(n, argv);
+        cr_expect_eq(holmes_config_check_pairs(&c, why, sizeof why), -EINVAL);
+        cr_expect_eq(strncmp(why, rows[i].says, strlen(rows[i].says)), 0, "%s", why);
+        holmes_config_fini(&c);
+    }
+}

@@ -619,8 +619,9 @@ static json_t *run(const char *name, const char *env, const char *more)
     bool cut;
 
     snprintf(log, sizeof log, "%s/%s", dir, name);
-    process_start(&p, env, "--data %s " SMALL " --plugin %s --quiet --log %s %s", text, plugin(),
-                  log, more);
+    process_start(&p, env, "--data %s " SMALL " --quiet --log %s %s %s %s", text, log,
+                  strstr(more, "--local") ? "--plugin" : "",
+                  strstr(more, "--local") ? plugin() : "", more);
     cr_assert(process_wait(&p, 4 * PATIENCE_MS), "%s: still running", more);
     cr_assert_eq(p.status, 0, "%s: status %d: %s", more, p.status, p.err);
     cr_expect_str_eq(p.err, "");

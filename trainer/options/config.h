@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "dataloader.h"
 #include "model.h"
@@ -101,6 +102,10 @@ int holmes_config_check_place(const struct holmes_config *c, char *why, size_t w
 /* What the values must be to each other; opens the data and settles model.vocab if it was not
  * given. -EINVAL with a sentence. */
 int holmes_config_check(struct holmes_config *c, char *why, size_t why_len);
+
+/* Warns, in a line for each reason, of options that have no effect beside the others. Of what
+ * holmes_config_check found well. */
+void holmes_config_warn_pairs(const struct holmes_config *c, FILE *out);
 
 /* How the data are to be opened, by --data, --held-out, --split and others. -EINVAL with a
  * sentence.

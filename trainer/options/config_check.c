@@ -74,12 +74,7 @@ static int check_dry_run(const struct holmes_config *c, char *why, size_t why_le
 
 static int check_recipe(const struct holmes_config *c, char *why, size_t why_len)
 {
-    bool constant = c->lr_decay == HOLMES_DECAY_CONSTANT;
-
-    if (constant && holmes_config_given(c, "final-lr") && c->final_lr != c->lr)
-        REFUSE("--final-lr %g is never reached with --lr-decay constant: leave it out",
-               c->final_lr);
-    if (!constant && c->final_lr > c->lr)
+    if (c->lr_decay != HOLMES_DECAY_CONSTANT && c->final_lr > c->lr)
         REFUSE("--final-lr %g is above --lr %g: it is what the rate falls to", c->final_lr, c->lr);
     return 0;
 }
@@ -110,13 +105,7 @@ static int check_virtual(const struct holmes_config *c, char *why, size_t why_le
 {
     int microbatches = holmes_config_microbatches(c);
 
-    if (c->virtual_stages == 1)
-        return 0;
-    if (c->stages == 1)
-        REFUSE("--virtual-stages %d needs a pipeline: with --pipeline 1 there is no bubble to "
-               "shrink",
-               c->virtual_stages);
-    if (microbatches % c->stages != 0)
+    if (c->virtual_stages > 1 && microbatches % c->stages != 0)
         REFUSE("--virtual-stages %d takes the microbatches of a replica through in groups of "
                "--pipeline %d, but --batch %d is %d for each: a multiple of %d is right",
                c->virtual_stages, c->stages, c->batch, microbatches, c->stages);
@@ -168,36 +157,6 @@ static int check_split(const struct holmes_config *c, char *why, size_t why_len)
     return rc;
 }
 
-static int check_evaluation(const struct holmes_config *c, char *why, size_t why_len)
-{
-    struct holmes_data_attr attr;
-
-    if (c->eval_every == 0)
-        return 0;
-    if (c->eval_sequences == 0)
-        REFUSE("--eval-every %d evaluates nothing with --eval-sequences 0: leave out one",
-               c->eval_every);
-    if (c->split && holmes_config_data(c, &attr, why, why_len) != 0)
-        return -EINVAL;
-    if (c->split && attr.split[1] <= 0)
-        REFUSE("--eval-every %d: --split %s holds nothing out to evaluate on", c->eval_every,
-               c->split);
-    return 0;
-}
-
-static int check_checkpoints(const struct holmes_config *c, char *why, size_t why_len)
-{
-    if (!c->save && c->resume && strcmp(c->resume, "latest") == 0)
-        REFUSE("--resume latest is the newest checkpoint in --save DIR, which is missing");
-    if (!c->save && c->save_every > 0)
-        REFUSE("--save-every %d needs --save DIR", c->save_every);
-    if (!c->save && holmes_config_changed(c, "keep"))
-        REFUSE("--keep %d needs --save DIR", c->keep);
-    if (c->init && c->resume && strcmp(c->resume, "latest") != 0)
-        REFUSE("--init %s: the weights come from --resume %s: leave out one", c->init, c->resume);
-    return 0;
-}
-
 int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
 {
     int rc = holmes_config_check_place(c, why, why_len);
@@ -206,6 +165,9 @@ int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
         return rc;
     if (c->dry_run && !c->data && c->model.vocab == 0)
         REFUSE("--dry-run without --data needs --vocab, the number of tokens there are");
+    rc = holmes_config_check_pairs(c, why, why_len);
+    if (rc != 0)
+        return rc;
     rc = c->dry_run && !c->data ? 0 : holmes_config_settle_vocab(c, why, why_len);
     if (rc == 0)
         rc = holmes_model_check(&c->model, why, why_len);
@@ -227,9 +189,5 @@ int holmes_config_check(struct holmes_config *c, char *why, size_t why_len)
         REFUSE("--kernels \"%s\": one of %s is right", c->kernels, holmes_kernels_names());
     if (rc == 0 && c->data)
         rc = holmes_config_check_data(c, why, why_len);
-    if (rc == 0)
-        rc = check_evaluation(c, why, why_len);
-    if (rc == 0)
-        rc = check_checkpoints(c, why, why_len);
     return rc;
 }

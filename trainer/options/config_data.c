@@ -41,8 +41,6 @@ int holmes_config_data(const struct holmes_config *c, struct holmes_data_attr *o
                                      .seed = c->seed};
     if (!c->split)
         return 0;
-    if (holmes_config_changed(c, "held-out"))
-        REFUSE("--held-out and --split both say what is held out: leave out one");
     if (parse_split(c->split, out->split) != 0)
         REFUSE("--split \"%s\": one to three numbers from 0, the first above 0, are right, as in "
                "969,30,1",

@@ -44,10 +44,15 @@ int holmes_spec_set(const struct holmes_spec *s, const char *text, struct holmes
 const char *holmes_spec_get(const struct holmes_spec *s, const struct holmes_config *c, char *buf,
                             size_t len);
 
-/* Parts of holmes_config_check: the vocabulary that the data bring, if none was given; whether the
- * data can be opened. -EINVAL with a sentence. */
+/* Parts of holmes_config_check: options that ask for what cannot be had beside the others; the
+ * vocabulary that the data bring, if none was given; whether the data can be opened. -EINVAL with a
+ * sentence. */
+int holmes_config_check_pairs(const struct holmes_config *c, char *why, size_t why_len);
 int holmes_config_settle_vocab(struct holmes_config *c, char *why, size_t why_len);
 int holmes_config_check_data(const struct holmes_config *c, char *why, size_t why_len);
+
+/* Whether the table of config_pairs.c has the option. */
+bool holmes_config_has_rule(const char *option);
 
 /* Every option at its default. */
 void holmes_config_init(struct holmes_config *c);
