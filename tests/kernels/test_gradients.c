@@ -257,7 +257,7 @@ static double stage_disagreement(const struct holmes_kernels *k, bool first, boo
     c.dout = last ? NULL : numeric_noise("dout", c.n, 0, 1);
 
     /* Larger values than a fresh model's, so that no gradient drowns in rounding. */
-    float *params = holmes_stage_params(c.stage), *grads = holmes_stage_grads(c.stage);
+    float *params = holmes_stage_weights(c.stage), *grads = holmes_stage_grads(c.stage);
     float *noise = numeric_noise("params", holmes_stage_nparams(c.stage), 0, 0.3);
     holmes_stage_init_params(c.stage, 1);
     for (size_t i = 0; i < holmes_stage_nparams(c.stage); i++)

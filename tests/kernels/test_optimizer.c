@@ -1,4 +1,6 @@
-/* AdamW over the tensors of a stage: the formula, weight decay by tensor, and ranges. */
+/* AdamW over the tensors of a stage: the formula, weight decay by tensor, ranges, and masters. */
+#include "../support/bf16_kernels.h"
+
 #include "log.h"
 #include "numeric.h"
 #include "optimizer.h"
@@ -39,11 +41,12 @@ Test(optimizer, steps_follow_adamw_with_decay_on_matrices_only)
 {
     struct holmes_stage *s = stage_with_gradients(), *start = stage_with_gradients();
     const size_t n = holmes_stage_nparams(s);
+    const float *stepped = holmes_stage_weights(s), *initial = holmes_stage_weights(start);
     double *m = calloc(n, sizeof *m), *v = calloc(n, sizeof *v), *w = calloc(n, sizeof *w);
     struct holmes_optimizer *o;
 
     for (size_t i = 0; i < n; i++)
-        w[i] = holmes_stage_params(start)[i];
+        w[i] = initial[i];
     cr_assert_eq(holmes_optimizer_create(s, &hp, 0, n, &o), 0);
     for (int t = 1; t <= 3; t++) {
         set_gradients(s, t == 2 ? "two" : "other");
@@ -61,9 +64,9 @@ Test(optimizer, steps_follow_adamw_with_decay_on_matrices_only)
                 w[i] -=
                     0.01 * (m[i] / (1 - pow(0.9, t)) / (sqrt(v[i] / (1 - pow(0.99, t))) + 1e-8) +
                             decay * w[i]);
-                if (fabs(holmes_stage_params(s)[i] - w[i]) > 3e-6 * (1 + fabs(w[i])))
-                    cr_assert_fail("step %d, %s: %.9g, want %.9g", t, tensor->name,
-                                   holmes_stage_params(s)[i], w[i]);
+                if (fabs(stepped[i] - w[i]) > 3e-6 * (1 + fabs(w[i])))
+                    cr_assert_fail("step %d, %s: %.9g, want %.9g", t, tensor->name, stepped[i],
+                                   w[i]);
             }
         }
     }
@@ -94,7 +97,7 @@ Test(optimizer, ranges_add_up_to_the_whole_bit_for_bit)
         for (int i = 0; i < parts; i++)
             holmes_optimizer_step(part[i], 0.01f, 1, t);
     }
-    cr_expect_arr_eq(holmes_stage_params(whole), holmes_stage_params(cut), n * sizeof(float));
+    cr_expect_arr_eq(holmes_stage_weights(whole), holmes_stage_weights(cut), n * sizeof(float));
     for (int i = 0; i < parts; i++)
         holmes_optimizer_destroy(part[i]);
     holmes_optimizer_destroy(all);
@@ -102,21 +105,78 @@ Test(optimizer, ranges_add_up_to_the_whole_bit_for_bit)
     holmes_stage_destroy(cut);
 }
 
+struct masters {
+    struct holmes_optimizer *o;
+    size_t first, count;
+};
+
+static void follow(void *ctx, size_t offset, size_t count, const float *values)
+{
+    holmes_optimizer_set_masters(((struct masters *)ctx)->o, offset, count, values);
+}
+
+/* Two stages with equal gradients, one in bfloat16 and one in float32, are updated by one operation
+ * on the same float32 weights. */
+Test(optimizer, masters_of_bfloat16_are_the_weights_of_float32)
+{
+    const struct holmes_kernels *tables[] = {bf16_kernels(), holmes_kernels_find("ref")};
+    struct holmes_stage_attr attr = {
+        .model = {.layers = 2, .channels = 15, .heads = 3, .seq_len = 6, .vocab = 31},
+        .last_layer = 2,
+        .is_first = true,
+        .is_last = true,
+        .batch = 1,
+        .slots = 1};
+    struct masters part[2] = {{.first = 333, .count = 1000}, {.first = 333, .count = 1000}};
+    struct holmes_stage *s[2];
+    const uint16_t *rounded;
+    const float *whole, *masters;
+    size_t n;
+
+    for (int i = 0; i < 2; i++) {
+        attr.kernels = tables[i];
+        cr_assert_eq(holmes_stage_create(&attr, &s[i]), 0);
+        cr_assert_eq(holmes_optimizer_create(s[i], &hp, part[i].first, part[i].count, &part[i].o),
+                     0);
+        holmes_stage_set_hooks(s[i], &(struct holmes_stage_hooks){.set = follow, .ctx = &part[i]});
+        holmes_stage_init_params(s[i], 1);
+    }
+    n = holmes_stage_nparams(s[0]);
+    rounded = holmes_stage_weights(s[0]);
+    whole = holmes_stage_weights(s[1]);
+    masters = holmes_optimizer_masters(part[0].o);
+    cr_expect_eq(holmes_optimizer_masters(part[1].o), whole + part[1].first, "no second array");
+    for (int t = 0; t <= 3; t++) {
+        for (int i = 0; i < 2 && t > 0; i++) {
+            set_gradients(s[i], t == 2 ? "two" : "other");
+            holmes_optimizer_step(part[i].o, 0.01f, 0.5f, t);
+        }
+        cr_expect_arr_eq(masters, whole + part[0].first, part[0].count * sizeof *masters, "step %d",
+                         t);
+        for (size_t i = 0; i < n; i++)
+            cr_assert_eq(rounded[i], bf16_round(whole[i]), "step %d, weight %zu", t, i);
+    }
+    for (int i = 0; i < 2; i++) {
+        holmes_optimizer_destroy(part[i].o);
+        holmes_stage_destroy(s[i]);
+    }
+}
+
 Test(optimizer, touches_nothing_outside_its_range)
 {
     struct holmes_stage *s = stage_with_gradients(), *before = stage_with_gradients();
     const size_t n = holmes_stage_nparams(s), first = 333, count = 1000;
+    const float *now = holmes_stage_weights(s), *then = holmes_stage_weights(before);
     struct holmes_optimizer *o;
 
     set_gradients(s, "g");
     cr_assert_eq(holmes_optimizer_create(s, &hp, first, count, &o), 0);
     holmes_optimizer_step(o, 0.01f, 1, 1);
-    cr_expect_arr_eq(holmes_stage_params(s), holmes_stage_params(before), first * sizeof(float));
-    cr_expect_arr_eq(holmes_stage_params(s) + first + count,
-                     holmes_stage_params(before) + first + count,
+    cr_expect_arr_eq(now, then, first * sizeof(float));
+    cr_expect_arr_eq(now + first + count, then + first + count,
                      (n - first - count) * sizeof(float));
     for (size_t i = first; i < first + count; i++)
-        cr_expect_neq(holmes_stage_params(s)[i], holmes_stage_params(before)[i]);
+        cr_expect_neq(now[i], then[i]);
     holmes_optimizer_destroy(o);
     holmes_stage_destroy(s);
     holmes_stage_destroy(before);

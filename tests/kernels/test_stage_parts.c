@@ -52,8 +52,8 @@ static void check_part(struct holmes_stage *part, struct holmes_stage *whole, in
 {
     const struct holmes_tensor *t = holmes_stage_tensor(part, i),
                                *w = holmes_stage_tensor(whole, i);
-    const float *mine = holmes_stage_params(part) + t->offset;
-    const float *all = holmes_stage_params(whole) + w->offset;
+    const float *mine = (float *)holmes_stage_weights(part) + t->offset;
+    const float *all = (float *)holmes_stage_weights(whole) + w->offset;
 
     cr_assert_str_eq(t->name, w->name);
     cr_assert_eq(t->rows * t->cols, w->count, "%s: %zu rows, %zu columns", t->name, t->rows,
@@ -245,7 +245,8 @@ static int need(void *ctx, size_t offset, size_t count)
 
     cr_expect_eq(offset, w->needed, "needed from %zu on, %zu expected", offset, w->needed);
     w->needed = offset + count;
-    memcpy(holmes_stage_params(w->s) + offset, w->weights + offset, count * sizeof(float));
+    memcpy((float *)holmes_stage_weights(w->s) + offset, w->weights + offset,
+           count * sizeof(float));
     return ++w->calls == w->fail_at ? -ECONNRESET : 0;
 }
 
@@ -267,7 +268,7 @@ static struct watch watch(struct holmes_stage *s)
 
     w.weights = malloc(n * sizeof(float));
     w.final = calloc(n, sizeof(float));
-    memcpy(w.weights, holmes_stage_params(s), n * sizeof(float));
+    memcpy(w.weights, holmes_stage_weights(s), n * sizeof(float));
     return w;
 }
 
@@ -298,7 +299,7 @@ static void check_hooks(bool tied, bool recompute)
     cr_assert_eq(holmes_stage_forward(w.s, 0, tokens, targets, NULL, NULL), 0);
     holmes_stage_take_loss(w.s, &want);
     for (size_t i = 0; i < n; i++)
-        holmes_stage_params(w.s)[i] = NAN; /* what is read before it is needed shows */
+        ((float *)holmes_stage_weights(w.s))[i] = NAN; /* what is read before it is needed shows */
     set_watch(&w);
     cr_assert_eq(holmes_stage_forward(w.s, 0, tokens, targets, NULL, NULL), 0);
     holmes_stage_take_loss(w.s, &loss);

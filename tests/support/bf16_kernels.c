@@ -18,15 +18,6 @@ uint16_t bf16_round(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-float bf16_widen(uint16_t half)
-{
-    const uint32_t bits = (uint32_t)half << 16;
-    float x;
-
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 static size_t area(int a, int b)
 {
     return (size_t)a * (size_t)b;
@@ -49,7 +40,7 @@ static float *widen(const void *half, size_t n)
     float *x = half ? take(n) : NULL;
 
     for (size_t i = 0; i < n && x; i++)
-        x[i] = bf16_widen(((const uint16_t *)half)[i]);
+        x[i] = holmes_bf16_value(((const uint16_t *)half)[i]);
     return x;
 }
 

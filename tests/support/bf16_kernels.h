@@ -10,6 +10,5 @@ const struct holmes_kernels *bf16_kernels(void);
 
 /* To the nearest bfloat16, ties to even; a NaN stays one. */
 uint16_t bf16_round(float x);
-float bf16_widen(uint16_t half);
 
 #endif

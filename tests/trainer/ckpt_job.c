@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/thread_comm.h"
 #include "config_spec.h"
 #include "measure.h"
+#include "support/thread_comm.h"
 
 /* A barrier that the death of a rank ends. */
 struct meeting {
@@ -57,8 +57,12 @@ struct holmes_config ckpt_job_config(const struct ckpt_job *job)
     struct holmes_config c;
 
     holmes_config_init(&c);
-    c.model = (struct holmes_model){
-        .layers = 4, .channels = 24, .heads = 4, .seq_len = 16, .vocab = 256, .tied = job->tied};
+    c.model = (struct holmes_model){.layers = 4,
+                                    .channels = job->channels ? job->channels : 24,
+                                    .heads = 4,
+                                    .seq_len = 16,
+                                    .vocab = 256,
+                                    .tied = job->tied};
     c.data = job->text;
     c.heldout = 0.1;
     c.batch = 12;
@@ -74,6 +78,7 @@ struct holmes_config ckpt_job_config(const struct ckpt_job *job)
     c.virtual_stages = job->split.chunks > 1 ? job->split.chunks : 1;
     c.overlap = job->split.no_overlap ? HOLMES_OVERLAP_OFF : HOLMES_OVERLAP_ON;
     c.recompute = job->split.recompute;
+    c.bucket_mb = 8.0 / 1024; /* several to a stage */
     c.save = job->save;
     c.keep = job->keep > 0 ? job->keep : 2;
     return c;
@@ -170,8 +175,7 @@ static int poison(struct holmes_trainer *t)
     int rc = holmes_trainer_settle(t);
 
     if (rc == 0)
-        holmes_stage_kernels(s)->copy(holmes_stage_params(s) + holmes_stage_nparams(s) - 1, &none,
-                                      sizeof none);
+        holmes_stage_set_weights(s, holmes_stage_nparams(s) - 1, 1, &none);
     return rc;
 }
 
@@ -236,6 +240,8 @@ static int run_trainer(struct thread *th, struct holmes_links *links,
         rc = evaluate(th, t);
     if (rc == 0)
         rc = holmes_trainer_settle(t);
+    if (rc == 0 && job->look)
+        job->look(job, th->rank, t);
     holmes_trainer_destroy(t);
     return rc;
 }

@@ -17,6 +17,7 @@ struct ckpt_split {
 struct ckpt_job {
     struct ckpt_split split;
     bool tied;
+    int channels;       /* 0: 24, which replicas share without a rest */
     int first, last;    /* steps to train; last < first: none */
     const char *text;   /* to train on */
     const char *save;   /* folder, or NULL */
@@ -29,6 +30,8 @@ struct ckpt_job {
     void (*touch)(bool open);             /* see thread_hub_touch; may be NULL */
     bool measure, evaluate;               /* overlap before the first step; after the last */
     int poison_at;                        /* before this step rank 0's last weight becomes NaN */
+    /* At the end, settled, on each rank's thread; may be NULL. */
+    void (*look)(struct ckpt_job *job, int rank, const struct holmes_trainer *t);
 
     struct holmes_step_result steps[CKPT_JOB_STEPS + 1]; /* by step, from 1; of rank 0 */
     double held_out;                                     /* of rank 0 */

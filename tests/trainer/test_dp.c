@@ -112,7 +112,7 @@ static struct fixture *create(bool alone, bool tied, int replicas, int rank, boo
     holmes_stage_init_params(f->stage, 1);
     f->total = holmes_stage_nparams(f->stage);
     grads = holmes_stage_grads(f->stage);
-    weights = holmes_stage_params(f->stage);
+    weights = holmes_stage_weights(f->stage);
     memset(grads, 0, f->total * sizeof *grads);
     f->dp_comm =
         (struct holmes_comm){.ops = &fake_ops, .rank = rank, .size = replicas, .kind = "dp"};

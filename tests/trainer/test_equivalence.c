@@ -123,7 +123,8 @@ static void keep_tied(struct job *job, int rank, struct holmes_stage *s)
         return;
     job->wte_count[rank] = tied->count;
     job->wte[rank] = malloc(tied->count * sizeof(float));
-    memcpy(job->wte[rank], holmes_stage_params(s) + tied->offset, tied->count * sizeof(float));
+    memcpy(job->wte[rank], (float *)holmes_stage_weights(s) + tied->offset,
+           tied->count * sizeof(float));
 }
 
 static int run_steps(struct job *job, int rank, struct holmes_links *links,

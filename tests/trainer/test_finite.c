@@ -42,7 +42,7 @@ static float *element(struct holmes_trainer *t, const char *name)
 
     for (int i = 0; i < holmes_stage_ntensors(s); i++)
         if (strcmp(holmes_stage_tensor(s, i)->name, name) == 0)
-            return holmes_stage_params(s) + holmes_stage_tensor(s, i)->offset + 1;
+            return (float *)holmes_stage_weights(s) + holmes_stage_tensor(s, i)->offset + 1;
     cr_assert_fail("this stage has no %s", name);
     return NULL;
 }

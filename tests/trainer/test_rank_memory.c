@@ -234,11 +234,11 @@ Test(memory, dry_run_prints_every_stage_without_data_or_ranks)
     cr_expect_not_null(strstr(p.err, "--dry-run without --data needs --vocab"), "%s", p.err);
 }
 
-/* bf16: two bytes more per parameter than float32's four, half the activations. */
+/* bf16: half the parameters and activations, and masters beside the moments of the optimizer. */
 Test(memory, dry_run_needs_no_gpu_to_tell_what_one_holds)
 {
     static const char *const expected[][2] = {{"cuda", " 1.3        1.3        2.5 "},
-                                              {"cuda-bf16", " 1.9        1.3        2.5 "}};
+                                              {"cuda-bf16", " 0.6        1.3        3.8 "}};
     struct process p;
 
     for (size_t i = 0; i < 2; i++) {

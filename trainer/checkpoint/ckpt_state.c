@@ -114,13 +114,32 @@ void holmes_state_free(struct holmes_piece *pieces, int count)
 /* --- loading -----------------------------------------------------------------------------------
  */
 
-int holmes_state_fill(const struct holmes_kernels *k, const struct holmes_tensor *t, size_t local,
-                      size_t count, float *to, holmes_state_reader read, void *ctx, char *why,
-                      size_t why_len)
+/* Where elements of this rank's part of a tensor go: moments to memory of the kernels, weights,
+ * where that is NULL, into the stage. */
+struct target {
+    struct holmes_stage *stage;
+    float *moments; /* of element `at` */
+    size_t at;      /* in the stage's flat arrays */
+};
+
+static void put(struct target *to, const float *values, size_t count)
 {
+    if (to->moments) {
+        holmes_stage_kernels(to->stage)->copy(to->moments, values, count * sizeof *values);
+        to->moments += count;
+    } else {
+        holmes_stage_set_weights(to->stage, to->at, count, values);
+    }
+    to->at += count;
+}
+
+/* Elements [to.at, to.at + count) of the flat arrays, all of them of tensor t. */
+static int fill(struct target to, const struct holmes_tensor *t, size_t count,
+                holmes_state_reader read, void *ctx, char *why, size_t why_len)
+{
+    size_t local = to.at - t->offset, filled = 0;
     const size_t end = local + count;
     float *buffer = malloc(FILL_FLOATS * sizeof *buffer);
-    size_t filled = 0, done = 0;
     int rc = buffer ? 0 : -ENOMEM;
 
     if (rc != 0)
@@ -134,13 +153,18 @@ int holmes_state_fill(const struct holmes_kernels *k, const struct holmes_tensor
         filled += n;
         local += n;
         if (rc == 0 && (filled == FILL_FLOATS || local == end)) {
-            k->copy(to + done, buffer, filled * sizeof *buffer);
-            done += filled;
+            put(&to, buffer, filled);
             filled = 0;
         }
     }
     free(buffer);
     return rc;
+}
+
+int holmes_state_fill_weights(struct holmes_stage *s, const struct holmes_tensor *t,
+                              holmes_state_reader read, void *ctx, char *why, size_t why_len)
+{
+    return fill((struct target){.stage = s, .at = t->offset}, t, t->count, read, ctx, why, why_len);
 }
 
 struct loader {
@@ -169,9 +193,7 @@ static int load_weights(struct loader *l, const struct holmes_tensor *t)
     int rc = t->count > 0 ? select_part(l, t, HOLMES_PART_WEIGHTS) : 0;
 
     if (rc == 0)
-        rc = holmes_state_fill(holmes_stage_kernels(l->stage), t, 0, t->count,
-                               holmes_stage_params(l->stage) + t->offset, read_ckpt, l->ckpt,
-                               l->why, l->why_len);
+        rc = holmes_state_fill_weights(l->stage, t, read_ckpt, l->ckpt, l->why, l->why_len);
     return rc;
 }
 
@@ -189,9 +211,8 @@ static int load_moments(struct loader *l, const struct holmes_tensor *t, enum ho
         return 0;
     rc = select_part(l, t, part);
     if (rc == 0)
-        rc =
-            holmes_state_fill(holmes_stage_kernels(l->stage), t, from - t->offset, to - from,
-                              moments + (from - o->offset), read_ckpt, l->ckpt, l->why, l->why_len);
+        rc = fill((struct target){l->stage, moments + (from - o->offset), from}, t, to - from,
+                  read_ckpt, l->ckpt, l->why, l->why_len);
     return rc;
 }
 
@@ -224,8 +245,6 @@ int holmes_state_load(struct holmes_ckpt *c, struct holmes_trainer *t, char *why
 
         for (int i = 0; i < holmes_stage_ntensors(l.stage) && rc == 0; i++)
             rc = load_tensor(&l, holmes_stage_tensor(l.stage, i));
-        if (rc == 0)
-            holmes_stage_convert_params(l.stage);
     }
     return rc;
 }

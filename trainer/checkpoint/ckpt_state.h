@@ -20,10 +20,9 @@ int holmes_state_load(struct holmes_ckpt *c, struct holmes_trainer *t, char *why
 /* Elements of a whole tensor, `count` from `first` on. A negative errno with a sentence. */
 typedef int (*holmes_state_reader)(void *ctx, uint64_t first, size_t count, float *out, char *why,
                                    size_t why_len);
-/* Fills `to`, memory of the kernels, with elements [local, local + count) of this rank's part. */
-int holmes_state_fill(const struct holmes_kernels *k, const struct holmes_tensor *t, size_t local,
-                      size_t count, float *to, holmes_state_reader read, void *ctx, char *why,
-                      size_t why_len);
+/* Sets the weights of this rank's part of a tensor, and so their masters. */
+int holmes_state_fill_weights(struct holmes_stage *s, const struct holmes_tensor *t,
+                              holmes_state_reader read, void *ctx, char *why, size_t why_len);
 
 /* As a manifest has it: rows 0 for a vector. */
 void holmes_state_shape(const struct holmes_tensor *t, int *rows, int *cols);

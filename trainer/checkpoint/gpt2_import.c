@@ -59,15 +59,6 @@ static float from_f16(uint16_t h)
     return f;
 }
 
-static float from_bf16(uint16_t h)
-{
-    const uint32_t bits = (uint32_t)h << 16;
-    float f;
-
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 static void convert(enum holmes_st_dtype type, const void *from, size_t count, float *to)
 {
     const uint16_t *half = from;
@@ -76,7 +67,7 @@ static void convert(enum holmes_st_dtype type, const void *from, size_t count, f
         memcpy(to, from, count * sizeof *to);
     else
         for (size_t i = 0; i < count; i++)
-            to[i] = type == HOLMES_ST_F16 ? from_f16(half[i]) : from_bf16(half[i]);
+            to[i] = type == HOLMES_ST_F16 ? from_f16(half[i]) : holmes_bf16_value(half[i]);
 }
 
 /* The whole tensor as float32, as it lies in the file. */
@@ -300,9 +291,7 @@ static int take_tensor(struct importer *im, struct holmes_stage *s, const struct
         transpose(theirs, t->rows, t->cols, ours);
     whole.w = transposed ? ours : theirs;
     if (rc == 0)
-        rc = holmes_state_fill(holmes_stage_kernels(s), t, 0, t->count,
-                               holmes_stage_params(s) + t->offset, read_whole, &whole, im->why,
-                               im->why_len);
+        rc = holmes_state_fill_weights(s, t, read_whole, &whole, im->why, im->why_len);
     free(theirs);
     free(ours);
     return rc;
@@ -319,8 +308,6 @@ static int take_all(struct importer *im, struct holmes_trainer *t)
 
         for (int i = 0; i < holmes_stage_ntensors(s) && rc == 0; i++)
             rc = take_tensor(im, s, holmes_stage_tensor(s, i));
-        if (rc == 0)
-            holmes_stage_convert_params(s);
     }
     return rc;
 }

@@ -127,10 +127,8 @@ void holmes_stage_destroy(struct holmes_stage *s)
     if (!s)
         return;
     s->k->free(s->arena);
-    if (s->weights != s->params)
-        s->k->free(s->weights);
     s->k->free(s->grads);
-    s->k->free(s->params);
+    s->k->free(s->weights);
     free(s->slot_blocks);
     free(s->slots);
     free(s->blocks);
@@ -153,7 +151,7 @@ static void init_tensor(struct holmes_stage *s, const struct stage_tensor *st, u
 
             chunk[i] = (float)(st->mean + st->std * z);
         }
-        s->k->copy(s->params + st->t.offset + first, chunk, n * sizeof chunk[0]);
+        holmes_stage_set_weights(s, st->t.offset + first, n, chunk);
         first += n;
     }
 }
@@ -162,13 +160,23 @@ void holmes_stage_init_params(struct holmes_stage *s, uint64_t seed)
 {
     for (int i = 0; i < s->ntensors; i++)
         init_tensor(s, &s->tensors[i], seed);
-    holmes_stage_convert_params(s);
 }
 
-void holmes_stage_convert_params(struct holmes_stage *s)
+/* The table rounds, so that the results are those of its adamw, and wants memory of its own for it:
+ * the gradients are at hand. */
+void holmes_stage_set_weights(struct holmes_stage *s, size_t offset, size_t count,
+                              const float *values)
 {
-    if (s->weights != s->params)
-        s->k->convert(s->weights, s->params, s->nparams);
+    char *weights = (char *)s->weights + offset * s->real;
+
+    if (s->k->dtype == HOLMES_FLOAT32) {
+        s->k->copy(weights, values, count * sizeof *values);
+    } else {
+        s->k->copy(s->grads + offset, values, count * sizeof *values);
+        s->k->convert(weights, s->grads + offset, count);
+    }
+    if (s->hooks.set)
+        s->hooks.set(s->hooks.ctx, offset, count, values);
 }
 
 /* What it is made of */
@@ -183,11 +191,6 @@ size_t holmes_stage_nparams(const struct holmes_stage *s)
     return s->nparams;
 }
 
-float *holmes_stage_params(struct holmes_stage *s)
-{
-    return s->params;
-}
-
 void *holmes_stage_weights(struct holmes_stage *s)
 {
     return s->weights;
@@ -200,12 +203,9 @@ float *holmes_stage_grads(struct holmes_stage *s)
 
 struct holmes_stage_memory holmes_stage_memory(const struct holmes_stage *s)
 {
-    const size_t masters = s->nparams * sizeof(float);
-
-    return (struct holmes_stage_memory){
-        .parameters = masters + (s->k->dtype == HOLMES_FLOAT32 ? 0 : s->nparams * s->real),
-        .gradients = masters,
-        .activations = s->arena_bytes};
+    return (struct holmes_stage_memory){.parameters = s->nparams * s->real,
+                                        .gradients = s->nparams * sizeof(float),
+                                        .activations = s->arena_bytes};
 }
 
 int holmes_stage_ntensors(const struct holmes_stage *s)

@@ -2,9 +2,10 @@
  * is the first stage and the final norm, head and loss when it is the last; of all this, one tensor
  * rank's part. Knows nothing of links or networks. Not thread safe.
  *
- * Master weights and gradients of a stage are two flat float32 arrays of the same layout, so that
- * data parallel ranks reduce and gather plain ranges; they lie in the order of the forward pass.
- * Activations and the weights that layers compute with are of the kernels' dtype.
+ * Weights and gradients of a stage are two flat arrays of the same layout, so that data parallel
+ * ranks reduce and gather plain ranges; they lie in the order of the forward pass. Gradients are
+ * float32, weights of the kernels' dtype, as activations are. Where that is float32 the weights are
+ * their own masters; otherwise whoever updates a range of them keeps its masters (optimizer.h).
  */
 #ifndef HOLMES_STAGE_H
 #define HOLMES_STAGE_H
@@ -43,21 +44,22 @@ struct holmes_stage_attr {
 int holmes_stage_create(const struct holmes_stage_attr *attr, struct holmes_stage **out);
 void holmes_stage_destroy(struct holmes_stage *s);
 
-/* Initialises every parameter from (seed, name and layer of the tensor, index in the whole of it)
- * alone: the same values whatever the split. */
+/* Sets every parameter, by holmes_stage_set_weights, from (seed, name and layer of the tensor,
+ * index in the whole of it) alone: the same values whatever the split. */
 void holmes_stage_init_params(struct holmes_stage *s, uint64_t seed);
-/* Makes the computing weights from the masters, after these were written to. */
-void holmes_stage_convert_params(struct holmes_stage *s);
+/* Sets weights [offset, offset + count) of the flat array to `values`, host memory, rounded to the
+ * kernels' dtype, and tells the hook, so that their masters follow. Gradients of that range are
+ * undefined afterwards. */
+void holmes_stage_set_weights(struct holmes_stage *s, size_t offset, size_t count,
+                              const float *values);
 
 const struct holmes_kernels *holmes_stage_kernels(const struct holmes_stage *s);
 
 size_t holmes_stage_nparams(const struct holmes_stage *s);
-float *holmes_stage_params(struct holmes_stage *s); /* master weights */
-void *holmes_stage_weights(struct holmes_stage *s); /* to compute with, in the kernels' dtype and
-                                                       the same layout; for float32 the masters */
+void *holmes_stage_weights(struct holmes_stage *s); /* what layers compute with */
 float *holmes_stage_grads(struct holmes_stage *s); /* accumulated by backward; zero them yourself */
 
-/* Bytes taken at creation; with float32 kernels the masters are the weights and count once. */
+/* Bytes taken at creation. */
 struct holmes_stage_memory {
     size_t parameters, gradients;
     size_t activations; /* those kept in slots, and the scratch of forward and backward */
@@ -102,14 +104,17 @@ size_t holmes_tensor_run(const struct holmes_tensor *t, size_t local, size_t *wh
  * that the sum over a tensor group counts every tensor once. *sum is memory of the kernels. */
 void holmes_stage_sum_squares(struct holmes_stage *s, size_t offset, size_t count, double *sum);
 
-/* Called by forward and backward with ranges of the flat arrays: the embedding, each block, the
- * end (ln_f and head). Each may be NULL; a negative errno ends the pass and is returned by it. */
+/* Each may be NULL. The first two are called by forward and backward with ranges of the flat
+ * arrays: the embedding, each block, the end (ln_f and head); a negative errno ends the pass and is
+ * returned by it. */
 struct holmes_stage_hooks {
     /* Forward is about to read these weights; in ascending order, none twice in a pass. */
     int (*need)(void *ctx, size_t offset, size_t count);
     /* This backward adds no more to these gradients; in descending order. An embedding that the
      * head of the same stage also uses is done with the embedding, last. */
     int (*done)(void *ctx, size_t offset, size_t count);
+    /* These weights were set to `values`, host memory, before rounding. */
+    void (*set)(void *ctx, size_t offset, size_t count, const float *values);
     void *ctx;
 };
 void holmes_stage_set_hooks(struct holmes_stage *s, const struct holmes_stage_hooks *h); /* copied;

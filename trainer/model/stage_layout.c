@@ -1,6 +1,6 @@
-/* Where everything of a stage lies: master weights, computing weights and gradients as flat arrays
- * in the order of the forward pass, of each tensor this rank's part; the activations that backward
- * needs once per slot, and the scratch that slots share, in one arena. */
+/* Where everything of a stage lies: weights and gradients as flat arrays in the order of the
+ * forward pass, of each tensor this rank's part; the activations that backward needs once per slot,
+ * and the scratch that slots share, in one arena. */
 #include "stage_priv.h"
 
 #include <errno.h>
@@ -325,11 +325,9 @@ static int alloc_params(struct holmes_stage *s)
 
     if (__builtin_mul_overflow(s->nparams, sizeof(float), &bytes))
         return -ENOMEM;
-    s->params = s->k->alloc(bytes);
+    s->weights = s->k->alloc(s->nparams * s->real);
     s->grads = s->k->alloc(bytes);
-    s->weights =
-        s->k->dtype == HOLMES_FLOAT32 ? (void *)s->params : s->k->alloc(s->nparams * s->real);
-    return s->params && s->grads && s->weights ? 0 : -ENOMEM;
+    return s->weights && s->grads ? 0 : -ENOMEM;
 }
 
 static int alloc_tables(struct holmes_stage *s)

@@ -74,9 +74,9 @@ struct holmes_stage {
     struct stage_tensor *tensors;
     int ntensors;
     size_t nparams;
-    float *params, *grads;
-    void *weights; /* params, or an array of their own */
-    int tied;      /* index of wte in `tensors` when tied, else -1 */
+    void *weights;
+    float *grads;
+    int tied; /* index of wte in `tensors` when tied, else -1 */
 
     size_t wte, wpe, head; /* offsets */
     struct range embedding, end;

@@ -19,12 +19,13 @@ size_t holmes_memory_total(const struct holmes_memory *m)
            m->communication;
 }
 
-/* Two moments of each parameter that a replica owns, and of those that do not divide. */
-static size_t optimizer_bytes(size_t nparams, int replicas)
+/* Two moments of each parameter that a replica owns, and of those that do not divide; and its
+ * master where that is not the weight itself. */
+static size_t optimizer_bytes(size_t nparams, int replicas, enum holmes_dtype t)
 {
     size_t d = (size_t)replicas;
 
-    return (nparams / d + nparams % d) * 2 * sizeof(float);
+    return (nparams / d + nparams % d) * (t == HOLMES_FLOAT32 ? 2 : 3) * sizeof(float);
 }
 
 /* A bucket is at most twice what it aims at. */
@@ -70,7 +71,7 @@ static int add_chunk(const struct holmes_config *c, const struct holmes_group *g
     out->parameters += stage.parameters;
     out->gradients += stage.gradients;
     out->activations += stage.activations;
-    out->optimizer += optimizer_bytes(nparams, c->replicas);
+    out->optimizer += optimizer_bytes(nparams, c->replicas, k->dtype);
     if (bucket_elements(c, nparams) > *bucket)
         *bucket = bucket_elements(c, nparams);
     return 0;

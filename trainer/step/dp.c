@@ -352,11 +352,25 @@ int holmes_dp_settle(struct holmes_dp *d)
     return weights_needed(d, 0, holmes_stage_nparams(d->attr.stage));
 }
 
+/* The stage's hook: weights were set, and masters of this rank's part have to follow. */
+static void weights_set(void *ctx, size_t offset, size_t count, const float *values)
+{
+    const struct holmes_dp *d = ctx;
+
+    for (int i = 0; i < d->count; i++) {
+        if (d->buckets[i].own)
+            holmes_optimizer_set_masters(d->buckets[i].own, offset, count, values);
+        if (d->buckets[i].rest)
+            holmes_optimizer_set_masters(d->buckets[i].rest, offset, count, values);
+    }
+}
+
 /* ---- life ---- */
 
 int holmes_dp_create(const struct holmes_dp_attr *attr, struct holmes_dp **out)
 {
-    struct holmes_stage_hooks hooks = {.need = weights_needed, .done = gradients_done};
+    struct holmes_stage_hooks hooks = {
+        .need = weights_needed, .done = gradients_done, .set = weights_set};
     struct holmes_dp *d = calloc(1, sizeof *d);
     int rc;
 
@@ -407,12 +421,12 @@ void holmes_dp_set_overlap(struct holmes_dp *d, bool overlap)
 
 /* ---- who owns what ---- */
 
-static void own_part(const struct holmes_dp *d, struct holmes_optimizer *o, size_t offset,
-                     size_t count, struct holmes_owned *out)
+static void own_part(struct holmes_optimizer *o, size_t offset, size_t count,
+                     struct holmes_owned *out)
 {
     *out = (struct holmes_owned){.offset = offset,
                                  .count = count,
-                                 .w = holmes_stage_params(d->attr.stage) + offset,
+                                 .w = holmes_optimizer_masters(o),
                                  .m = holmes_optimizer_first_moments(o),
                                  .v = holmes_optimizer_second_moments(o)};
 }
@@ -428,9 +442,9 @@ static int walk_parts(const struct holmes_dp *d, bool blocks, bool tails, int i,
         const struct bucket_state *b = &d->buckets[k];
 
         if (blocks && b->own && n++ == i)
-            own_part(d, b->own, own_offset(d, b), b->block, out);
+            own_part(b->own, own_offset(d, b), b->block, out);
         if (tails && b->rest && n++ == i)
-            own_part(d, b->rest, b->tail_offset, b->tail, out);
+            own_part(b->rest, b->tail_offset, b->tail, out);
     }
     return n;
 }

@@ -29,9 +29,10 @@ struct holmes_dp_attr {
     int number; /* of its first bucket in traces: chunks of one rank count on */
 };
 
-/* Cuts the stage's arrays into buckets, last layers first, as backward finishes them. A tied
- * embedding is one bucket by itself on both stages that hold it: its sums are then made in the
- * same order on both, and the copies stay equal bit for bit. */
+/* Cuts the stage's arrays into buckets, last layers first, as backward finishes them. Made before
+ * the stage's weights are set, whose masters it takes from there. A tied embedding is one bucket by
+ * itself on both stages that hold it: its sums are then made in the same order on both, and the
+ * copies stay equal bit for bit. */
 int holmes_dp_create(const struct holmes_dp_attr *attr, struct holmes_dp **out);
 /* Settled before, or its operations still own memory. NULL is fine. */
 void holmes_dp_destroy(struct holmes_dp *d);
@@ -43,8 +44,10 @@ int holmes_dp_nbuckets(const struct holmes_dp *d);
 const struct holmes_bucket *holmes_dp_bucket(const struct holmes_dp *d, int i);
 
 /* A range of the stage's flat arrays whose optimizer state this rank holds: master weights and
- * moments, count floats each, that may be read and written between two steps, settled. Whoever
- * changes weights changes them on every replica: they are gathered only after an update. */
+ * moments, count floats each, that may be read and written between two steps, settled. With kernels
+ * of float32 w is the stage's weights; with others it is the only place where the masters are, and
+ * who writes it writes the stage's weights too: holmes_stage_set_weights does both. Whoever changes
+ * weights changes them on every replica: they are gathered only after an update. */
 struct holmes_owned {
     size_t offset, count;
     float *w, *m, *v;

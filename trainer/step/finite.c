@@ -9,26 +9,41 @@
 
 #define CHUNK ((size_t)1 << 16) /* elements */
 
-/* The first of `n` values that is not finite; 0 when there is none. */
-static float first_unfit(const struct holmes_kernels *k, const float *x, size_t n, float *buf)
-{
-    for (size_t at = 0; at < n; at += CHUNK) {
-        size_t count = n - at < CHUNK ? n - at : CHUNK;
+/* A flat array of the stage, in memory of its kernels. */
+struct flat {
+    const char *at;
+    enum holmes_dtype type;
+};
 
-        k->copy(buf, x + at, count * sizeof *buf);
+static float value(const void *x, enum holmes_dtype type, size_t i)
+{
+    return type == HOLMES_FLOAT32 ? ((const float *)x)[i]
+                                  : holmes_bf16_value(((const uint16_t *)x)[i]);
+}
+
+/* The first of the tensor's values that is not finite; 0 when there is none. */
+static float first_unfit(const struct holmes_kernels *k, struct flat flat,
+                         const struct holmes_tensor *t, void *buf)
+{
+    const size_t size = holmes_dtype_size(flat.type);
+
+    for (size_t at = 0; at < t->count; at += CHUNK) {
+        size_t count = t->count - at < CHUNK ? t->count - at : CHUNK;
+
+        k->copy(buf, flat.at + (t->offset + at) * size, count * size);
         for (size_t i = 0; i < count; i++)
-            if (!isfinite(buf[i]))
-                return buf[i];
+            if (!isfinite(value(buf, flat.type, i)))
+                return value(buf, flat.type, i);
     }
     return 0;
 }
 
-static void look(struct holmes_stage *s, const float *flat, enum holmes_unfit_kind kind, float *buf,
+static void look(struct holmes_stage *s, struct flat flat, enum holmes_unfit_kind kind, void *buf,
                  struct holmes_unfit *out)
 {
     for (int i = 0; i < holmes_stage_ntensors(s); i++) {
         const struct holmes_tensor *t = holmes_stage_tensor(s, i);
-        float found = first_unfit(holmes_stage_kernels(s), flat + t->offset, t->count, buf);
+        float found = first_unfit(holmes_stage_kernels(s), flat, t, buf);
 
         if (found == 0)
             continue;
@@ -45,15 +60,18 @@ static void look(struct holmes_stage *s, const float *flat, enum holmes_unfit_ki
 
 int holmes_unfit_find(struct holmes_stage *s, int part, struct holmes_unfit *out)
 {
-    float *buf = malloc(CHUNK * sizeof *buf);
+    const struct holmes_kernels *k = holmes_stage_kernels(s);
+    const struct flat weights = {holmes_stage_weights(s), k->dtype};
+    const struct flat grads = {(const char *)holmes_stage_grads(s), HOLMES_FLOAT32};
+    void *buf = malloc(CHUNK * sizeof(float));
 
     if (!buf)
         return -ENOMEM;
     *out = (struct holmes_unfit){.part = part};
-    holmes_stage_kernels(s)->sync();
-    look(s, holmes_stage_params(s), HOLMES_UNFIT_WEIGHT, buf, out);
+    k->sync();
+    look(s, weights, HOLMES_UNFIT_WEIGHT, buf, out);
     if (out->kind == HOLMES_ALL_FINITE)
-        look(s, holmes_stage_grads(s), HOLMES_UNFIT_GRADIENT, buf, out);
+        look(s, grads, HOLMES_UNFIT_GRADIENT, buf, out);
     free(buf);
     return 0;
 }

@@ -14,75 +14,57 @@
 
 /* ---- what is put back ---- */
 
+enum what { COUNT, SAVE, RESTORE };
+
 struct saved {
-    float *data; /* of all chunks: weights, then moments */
-    size_t at;
+    char *data; /* of all chunks: weights, then masters that are not these, and moments */
+    size_t bytes;
 };
 
-static void move(const struct holmes_kernels *k, struct saved *s, float *mine, size_t count,
-                 bool save)
+static void move(const struct holmes_kernels *k, struct saved *s, void *mine, size_t bytes,
+                 enum what what)
 {
-    if (save)
-        k->copy(s->data + s->at, mine, count * sizeof *mine);
-    else
-        k->copy(mine, s->data + s->at, count * sizeof *mine);
-    s->at += count;
+    if (what == SAVE)
+        k->copy(s->data + s->bytes, mine, bytes);
+    if (what == RESTORE)
+        k->copy(mine, s->data + s->bytes, bytes);
+    s->bytes += bytes;
 }
 
 static void move_owned(const struct holmes_kernels *k, struct saved *s,
-                       const struct holmes_owned *o, bool save)
+                       const struct holmes_owned *o, enum what what)
 {
-    move(k, s, o->m, o->count, save);
-    move(k, s, o->v, o->count, save);
+    if (k->dtype != HOLMES_FLOAT32)
+        move(k, s, o->w, o->count * sizeof *o->w, what);
+    move(k, s, o->m, o->count * sizeof *o->m, what);
+    move(k, s, o->v, o->count * sizeof *o->v, what);
 }
 
 /* Replica 0 owns what it shares with the others, which is then moved twice: no harm. */
-static void move_chunk(struct holmes_trainer *t, int chunk, struct saved *s, bool save)
+static void move_chunk(struct holmes_trainer *t, int chunk, struct saved *s, enum what what)
 {
     struct holmes_stage *stage = holmes_trainer_stage(t, chunk);
     const struct holmes_kernels *k = holmes_stage_kernels(stage);
     const struct holmes_dp *dp = holmes_trainer_dp(t, chunk);
     struct holmes_owned o;
 
-    move(k, s, holmes_stage_params(stage), holmes_stage_nparams(stage), save);
+    move(k, s, holmes_stage_weights(stage),
+         holmes_stage_nparams(stage) * holmes_dtype_size(k->dtype), what);
     for (int i = 0; i < holmes_dp_nowned(dp); i++) {
         holmes_dp_owned(dp, i, &o);
-        move_owned(k, s, &o, save);
+        move_owned(k, s, &o, what);
     }
     for (int i = 0; i < holmes_dp_nshared(dp); i++) {
         holmes_dp_shared(dp, i, &o);
-        move_owned(k, s, &o, save);
+        move_owned(k, s, &o, what);
     }
-    if (!save)
-        holmes_stage_convert_params(stage);
 }
 
-static size_t saved_floats(const struct holmes_trainer *t)
+static void move_all(struct holmes_trainer *t, struct saved *s, enum what what)
 {
-    size_t n = 0;
-
-    for (int c = 0; c < holmes_trainer_nchunks(t); c++) {
-        const struct holmes_dp *dp = holmes_trainer_dp(t, c);
-        struct holmes_owned o;
-
-        n += holmes_stage_nparams(holmes_trainer_stage(t, c));
-        for (int i = 0; i < holmes_dp_nowned(dp); i++) {
-            holmes_dp_owned(dp, i, &o);
-            n += 2 * o.count;
-        }
-        for (int i = 0; i < holmes_dp_nshared(dp); i++) {
-            holmes_dp_shared(dp, i, &o);
-            n += 2 * o.count;
-        }
-    }
-    return n;
-}
-
-static void move_all(struct holmes_trainer *t, struct saved *s, bool save)
-{
-    s->at = 0;
+    s->bytes = 0;
     for (int c = 0; c < holmes_trainer_nchunks(t); c++)
-        move_chunk(t, c, s, save);
+        move_chunk(t, c, s, what);
 }
 
 /* ---- measuring ---- */
@@ -251,15 +233,17 @@ int holmes_measure_overlap(struct holmes_trainer *t, struct holmes_links *links,
                       .links = links,
                       .rounds = rounds,
                       .count = (size_t)HOLMES_MEASURE_MODES * (size_t)rounds * TIMED_STEPS};
-    struct saved saved = {.data = malloc(saved_floats(t) * sizeof(float) + 1)};
+    struct saved saved = {0};
     int rc;
 
+    move_all(t, &saved, COUNT);
+    saved.data = malloc(saved.bytes + 1);
     b.ms = calloc(b.count, sizeof *b.ms);
     rc = saved.data && b.ms ? holmes_trainer_settle(t) : -ENOMEM;
     if (rc == 0) {
-        move_all(t, &saved, true);
+        move_all(t, &saved, SAVE);
         rc = measure_aside(&b, out);
-        move_all(t, &saved, false);
+        move_all(t, &saved, RESTORE);
     }
     set_overlap(t, overlap);
     free(saved.data);

@@ -16,8 +16,9 @@ struct run {
 struct holmes_optimizer {
     struct holmes_stage *stage;
     struct holmes_adamw hp;
-    size_t first;
-    float *m, *v; /* first and second moment of elements first, first+1, ... */
+    size_t first, count;
+    /* Of elements first, first+1, ...: masters, first and second moments. */
+    float *w, *m, *v;
     struct run *runs;
     int nruns;
 };
@@ -48,10 +49,16 @@ static int check_create(struct holmes_stage *s, const struct holmes_adamw *hp, s
     return 0;
 }
 
-/* Tensors lie one after the other, so a run ends only where the flag changes. */
-static void find_runs(struct holmes_optimizer *o, size_t count)
+/* Else the weights of the stage are the masters. */
+static bool has_masters(const struct holmes_optimizer *o)
 {
-    const size_t end = o->first + count;
+    return holmes_stage_kernels(o->stage)->dtype != HOLMES_FLOAT32;
+}
+
+/* Tensors lie one after the other, so a run ends only where the flag changes. */
+static void find_runs(struct holmes_optimizer *o)
+{
+    const size_t end = o->first + o->count;
 
     for (int i = 0; i < holmes_stage_ntensors(o->stage); i++) {
         const struct holmes_tensor *t = holmes_stage_tensor(o->stage, i);
@@ -67,10 +74,21 @@ static void find_runs(struct holmes_optimizer *o, size_t count)
     }
 }
 
+static int take_memory(struct holmes_optimizer *o)
+{
+    const struct holmes_kernels *k = holmes_stage_kernels(o->stage);
+    const size_t bytes = o->count * sizeof(float);
+
+    o->w = has_masters(o) ? k->alloc(bytes) : (float *)holmes_stage_weights(o->stage) + o->first;
+    o->m = k->alloc(bytes);
+    o->v = k->alloc(bytes);
+    o->runs = calloc((size_t)holmes_stage_ntensors(o->stage) + 1, sizeof *o->runs);
+    return o->w && o->m && o->v && o->runs ? 0 : -ENOMEM;
+}
+
 int holmes_optimizer_create(struct holmes_stage *s, const struct holmes_adamw *hp, size_t first,
                             size_t count, struct holmes_optimizer **out)
 {
-    const struct holmes_kernels *k = holmes_stage_kernels(s);
     struct holmes_optimizer *o;
     int rc = check_create(s, hp, first, count);
 
@@ -82,15 +100,15 @@ int holmes_optimizer_create(struct holmes_stage *s, const struct holmes_adamw *h
     o->stage = s;
     o->hp = *hp;
     o->first = first;
-    o->m = k->alloc(count * sizeof(float));
-    o->v = k->alloc(count * sizeof(float));
-    o->runs = calloc((size_t)holmes_stage_ntensors(s) + 1, sizeof *o->runs);
-    if (!o->m || !o->v || !o->runs) {
-        holmes_warn(TRAIN, "optimizer: no memory for the moments of %zu parameters", count);
+    o->count = count;
+    rc = take_memory(o);
+    if (rc != 0) {
+        holmes_warn(TRAIN, "optimizer: no memory for the moments%s of %zu parameters",
+                    has_masters(o) ? " and masters" : "", count);
         holmes_optimizer_destroy(o);
-        return -ENOMEM;
+        return rc;
     }
-    find_runs(o, count);
+    find_runs(o);
     *out = o;
     return 0;
 }
@@ -98,8 +116,7 @@ int holmes_optimizer_create(struct holmes_stage *s, const struct holmes_adamw *h
 void holmes_optimizer_step(struct holmes_optimizer *o, float lr, float grad_scale, int t)
 {
     const struct holmes_kernels *k = holmes_stage_kernels(o->stage);
-    float *params = holmes_stage_params(o->stage);
-    char *weights = holmes_stage_weights(o->stage);
+    char *rounded = has_masters(o) ? holmes_stage_weights(o->stage) : NULL;
     const size_t real = holmes_dtype_size(k->dtype);
     const float *grads = holmes_stage_grads(o->stage);
     struct holmes_adamw_step step = {
@@ -114,12 +131,28 @@ void holmes_optimizer_step(struct holmes_optimizer *o, float lr, float grad_scal
 
     for (int i = 0; i < o->nruns; i++) {
         const struct run *r = &o->runs[i];
-        const size_t moment = r->offset - o->first;
+        const size_t at = r->offset - o->first;
 
         step.weight_decay = r->decay ? o->hp.weight_decay : 0;
-        k->adamw(params + r->offset, k->dtype == HOLMES_FLOAT32 ? NULL : weights + r->offset * real,
-                 o->m + moment, o->v + moment, grads + r->offset, r->count, &step);
+        k->adamw(o->w + at, rounded ? rounded + r->offset * real : NULL, o->m + at, o->v + at,
+                 grads + r->offset, r->count, &step);
     }
+}
+
+void holmes_optimizer_set_masters(struct holmes_optimizer *o, size_t offset, size_t count,
+                                  const float *values)
+{
+    const size_t a = offset > o->first ? offset : o->first;
+    const size_t b = offset + count < o->first + o->count ? offset + count : o->first + o->count;
+
+    if (has_masters(o) && a < b)
+        holmes_stage_kernels(o->stage)->copy(o->w + (a - o->first), values + (a - offset),
+                                             (b - a) * sizeof *values);
+}
+
+float *holmes_optimizer_masters(struct holmes_optimizer *o)
+{
+    return o->w;
 }
 
 float *holmes_optimizer_first_moments(struct holmes_optimizer *o)
@@ -138,6 +171,8 @@ void holmes_optimizer_destroy(struct holmes_optimizer *o)
         return;
     holmes_stage_kernels(o->stage)->free(o->v);
     holmes_stage_kernels(o->stage)->free(o->m);
+    if (has_masters(o))
+        holmes_stage_kernels(o->stage)->free(o->w);
     free(o->runs);
     free(o);
 }

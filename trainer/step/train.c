@@ -59,13 +59,9 @@ static int create_stage(struct holmes_trainer *t, int chunk)
     const struct holmes_trainer_attr *ta = &t->attr;
     struct holmes_stage_attr attr =
         holmes_trainer_stage_attr(ta->config, ta->group, ta->links->stage, chunk, ta->kernels);
-    int rc;
 
     attr.group = t->tp_group;
-    rc = holmes_stage_create(&attr, &t->stages[chunk]);
-    if (rc == 0)
-        holmes_stage_init_params(t->stages[chunk], ta->config->seed);
-    return rc;
+    return holmes_stage_create(&attr, &t->stages[chunk]);
 }
 
 static int create_dp(struct holmes_trainer *t, int chunk)
@@ -106,6 +102,8 @@ int holmes_trainer_create(const struct holmes_trainer_attr *attr, struct holmes_
         rc = create_stage(t, i);
     for (int i = 0; i < t->nchunks && rc == 0; i++)
         rc = create_dp(t, i);
+    for (int i = 0; i < t->nchunks && rc == 0; i++)
+        holmes_stage_init_params(t->stages[i], attr->config->seed);
     if (rc == 0) {
         struct holmes_pipeline_attr pa = {
             .model = attr->config->model,
