@@ -243,6 +243,52 @@ Test(comm_nccl, waits_are_bounded)
     run("pp", 2, 2, nobody_sends);
 }
 
+/* The clock of a thread in a hurry is a millisecond later each time it is read. */
+int __real_clock_gettime(clockid_t clock, struct timespec *t);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
+static _Thread_local bool hurried;
+static _Thread_local long readings;
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
+{
+    const int rc = __real_clock_gettime(clock, t);
+
+    readings += hurried;
+    t->tv_sec += (t->tv_nsec / 1000000 + readings) / 1000;
+    t->tv_nsec = (t->tv_nsec / 1000000 + readings) % 1000 * 1000000 + t->tv_nsec % 1000000;
+    return rc;
+}
+
+static void waits_in_between(struct member *m)
+{
+    struct holmes_comm *c = m->comm;
+    float x = 1, sum = 0;
+    struct holmes_op *op;
+    size_t len;
+    char told;
+
+    cr_assert_eq(m->rc, 0);
+    if (m->rank == 1)
+        cr_assert_eq(holmes_rdv_get(m->rdv, "waited", &told, 1, &len, 60000), 0);
+    cr_assert_eq(c->ops->all_reduce(c, &x, &sum, 1, HOLMES_FLOAT32, &op), 0);
+    for (int ms = 0; m->rank == 0 && ms < 20; ms++) {
+        hurried = true;
+        cr_expect_eq(c->ops->wait(op, ms), -ETIMEDOUT, "%d ms", ms);
+        hurried = false;
+    }
+    if (m->rank == 0)
+        cr_assert_eq(holmes_rdv_put(m->rdv, "waited", "", 1), 0);
+    await(c, op);
+    cr_expect_eq(sum, 2);
+    c->ops->destroy(c);
+}
+
+/* Wherever in the wait its time runs out. */
+Test(comm_nccl, a_wait_that_is_given_a_time_leaves_the_operation_when_it_is_over)
+{
+    run("dp", 2, 60, waits_in_between);
+}
+
 static void alone(struct member *m)
 {
     cr_expect_eq(m->rc, -ETIMEDOUT);

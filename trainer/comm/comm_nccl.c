@@ -440,12 +440,12 @@ static int nccl_wait(struct holmes_op *op, int timeout_ms)
     for (op_look(op); !op->done; op_look(op)) {
         if (timeout_ms < 0 && c->rdv && holmes_rdv_poll(c->rdv) != 0)
             comm_fail(c, -ECONNABORTED);
-        else if (holmes_deadline_passed(deadline) && timeout_ms >= 0)
-            return -ETIMEDOUT;
-        else if (holmes_deadline_passed(deadline))
+        else if (!holmes_deadline_passed(deadline))
+            pause_briefly(start);
+        else if (timeout_ms < 0)
             comm_fail(c, -ETIME);
         else
-            pause_briefly(start);
+            return -ETIMEDOUT;
     }
     rc = op->rc;
     op_free(op);
