@@ -14,6 +14,7 @@ void holmes_host_zero(void *p, size_t bytes);
 void holmes_host_copy(void *to, const void *from, size_t bytes);
 void holmes_host_convert(void *real, const float *w, size_t n); /* float32; real may be w */
 void holmes_host_sync(void);
+void holmes_host_on_wait(int (*look)(void *ctx), void *ctx);
 void *holmes_host_stream(void);
 const char *holmes_host_error(void);
 

@@ -425,6 +425,7 @@ const struct holmes_kernels holmes_kernels_ref = {
     .zero = holmes_host_zero,
     .copy = holmes_host_copy,
     .sync = holmes_host_sync,
+    .on_wait = holmes_host_on_wait,
     .stream = holmes_host_stream,
     .error = holmes_host_error,
     .embedding_forward = embedding_forward,

@@ -171,6 +171,11 @@ void holmes_host_sync(void)
 {
 }
 
+void holmes_host_on_wait(int (*look)(void *ctx), void *ctx)
+{
+    (void)look, (void)ctx;
+}
+
 void *holmes_host_stream(void)
 {
     return NULL;

@@ -72,6 +72,8 @@ static void product(const char *what, cublasOperation_t op_a, cublasOperation_t 
 {
     const float one = 1;
 
+    if (!holmes_cuda_may_queue())
+        return;
     check(what, cublasGemmEx(gemm.blas, op_a, op_b, m, n, k, &one, a, cuda_type(type), lda, b,
                              cuda_type(type), ldb, &beta, c, out_type, m, CUBLAS_COMPUTE_32F,
                              CUBLAS_GEMM_DEFAULT));
@@ -194,7 +196,7 @@ static bool fused(const struct plan *wanted, void *out, void *pre, const void *i
 
     if (rc == CUBLAS_STATUS_SUCCESS) {
         p = plan_for(wanted, &d);
-        if (p->usable)
+        if (p->usable && holmes_cuda_may_queue())
             rc = cublasLtMatmul(gemm.lt, d.product, &one, weight, d.weight, in, d.in, &zero, out,
                                 d.out, out, d.out, &p->algo, gemm.workspace, WORKSPACE_BYTES,
                                 gemm.stream);

@@ -15,6 +15,8 @@ static void launch(const char *what, void (*kernel)(P...), dim3 grid, unsigned b
     (void)what;
     emulated_launch(grid, dim3(block), shared_bytes, [=] { kernel(static_cast<P>(args)...); });
 #else
+    if (!holmes_cuda_may_queue())
+        return;
     kernel<<<grid, block, shared_bytes, (cudaStream_t)holmes_cuda_stream()>>>(
         static_cast<P>(args)...);
     holmes_cuda_check(what, (int)cudaGetLastError());

@@ -1,6 +1,8 @@
-/* One GPU for the process: its queue (a stream that waits for no other), the workspace, memory, and
- * the first error. Copies from the host go through pinned slots, so that a call which hands over
- * tokens does not wait for the kernels queued before it. */
+/* One GPU for the process: its queue (a stream that waits for no other but where it follows an
+ * operation of a communicator), the workspace, memory, and the first error. Copies from the host go
+ * through pinned slots, so that a call which hands over tokens does not wait for the kernels queued
+ * before it. The host waits in one way, which ends when the queue stands still for a peer that is
+ * dead; so no call of CUDA's may wait by itself. */
 #include "runtime.h"
 
 #include <cuda_runtime_api.h>
@@ -8,11 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "clock.h"
 #include "gemm.h"
 #include "table.h"
 
 #define SLOTS      8
 #define SLOT_BYTES ((size_t)256 << 10)
+/* Calls that may be queued, in two halves; a call is one to three entries of the driver's queue,
+ * which holds 1024 and then makes its callers wait. */
+#define AHEAD   256u
+#define LOOK_NS 2000000u
 
 struct slot {
     void *memory; /* pinned */
@@ -27,6 +34,10 @@ static struct {
     void *workspace;
     struct slot slots[SLOTS];
     unsigned next_slot;
+    cudaEvent_t end, marks[2]; /* of the queue; behind each half of AHEAD calls */
+    unsigned queued;           /* calls */
+    int (*look)(void *ctx);
+    void *look_ctx;
     char error[200];
 } gpu;
 
@@ -57,6 +68,51 @@ const char *holmes_cuda_error(void)
     return gpu.error[0] ? gpu.error : NULL;
 }
 
+/* ---- waiting ---- */
+
+void holmes_cuda_on_wait(int (*look)(void *ctx), void *ctx)
+{
+    gpu.look = look;
+    gpu.look_ctx = ctx;
+}
+
+/* Until the GPU has come to the event. */
+static void wait_for(const char *what, cudaEvent_t event)
+{
+    uint64_t looked = holmes_now_ns();
+    cudaError_t rc;
+
+    while (!gpu.error[0] && (rc = cudaEventQuery(event)) != cudaSuccess) {
+        if (rc != cudaErrorNotReady) {
+            holmes_cuda_check(what, rc);
+            return;
+        }
+        cudaGetLastError(); /* else the next launch is taken to have failed */
+        if (holmes_now_ns() - looked < LOOK_NS)
+            continue;
+        if (gpu.look && gpu.look(gpu.look_ctx) != 0)
+            holmes_cuda_fail(what, "given up, as an operation between ranks failed");
+        looked = holmes_now_ns();
+    }
+}
+
+void holmes_cuda_sync(void)
+{
+    holmes_cuda_check("the queue", cudaEventRecord(gpu.end, gpu.stream));
+    wait_for("the queue", gpu.end);
+}
+
+bool holmes_cuda_may_queue(void)
+{
+    if (++gpu.queued % (AHEAD / 2) == 0) {
+        cudaEvent_t mark = gpu.marks[gpu.queued / (AHEAD / 2) % 2];
+
+        wait_for("the queue", mark);
+        holmes_cuda_check("the queue", cudaEventRecord(mark, gpu.stream));
+    }
+    return !gpu.error[0];
+}
+
 /* ---- memory ---- */
 
 void *holmes_cuda_alloc(size_t bytes)
@@ -79,7 +135,7 @@ void holmes_cuda_free(void *p)
 
 void holmes_cuda_zero(void *p, size_t bytes)
 {
-    if (bytes > 0)
+    if (bytes > 0 && holmes_cuda_may_queue())
         holmes_cuda_check("zero", cudaMemsetAsync(p, 0, bytes, gpu.stream));
 }
 
@@ -96,12 +152,12 @@ static bool on_gpu(const void *p)
 
 static void copy_from_host(char *to, const char *from, size_t bytes)
 {
-    while (bytes > 0) {
+    while (bytes > 0 && holmes_cuda_may_queue()) {
         struct slot *s = &gpu.slots[gpu.next_slot++ % SLOTS];
         const size_t n = bytes < SLOT_BYTES ? bytes : SLOT_BYTES;
 
         if (s->used)
-            holmes_cuda_check("copy to the GPU", cudaEventSynchronize(s->copied));
+            wait_for("copy to the GPU", s->copied);
         memcpy(s->memory, from, n);
         holmes_cuda_check("copy to the GPU",
                           cudaMemcpyAsync(to, s->memory, n, cudaMemcpyHostToDevice, gpu.stream));
@@ -127,14 +183,13 @@ void holmes_cuda_copy(void *to, const void *from, size_t bytes)
         memcpy(to, from, bytes);
         return;
     }
+    if (!to_gpu)
+        holmes_cuda_sync(); /* a copy to the host waits by itself for what is queued before it */
+    if (!holmes_cuda_may_queue())
+        return;
     holmes_cuda_check("copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, gpu.stream));
     if (!to_gpu)
         holmes_cuda_sync();
-}
-
-void holmes_cuda_sync(void)
-{
-    holmes_cuda_check("the queue", cudaStreamSynchronize(gpu.stream));
 }
 
 /* ---- life ---- */
@@ -176,6 +231,10 @@ static int make_queue(char *why, size_t size)
 
     if (rc == cudaSuccess)
         rc = cudaMalloc(&gpu.workspace, HOLMES_CUDA_WORKSPACE_BYTES);
+    if (rc == cudaSuccess)
+        rc = cudaEventCreateWithFlags(&gpu.end, cudaEventDisableTiming);
+    for (int i = 0; i < 2 && rc == cudaSuccess; i++)
+        rc = cudaEventCreateWithFlags(&gpu.marks[i], cudaEventDisableTiming);
     for (int i = 0; i < SLOTS && rc == cudaSuccess; i++) {
         rc = cudaHostAlloc(&gpu.slots[i].memory, SLOT_BYTES, cudaHostAllocDefault);
         if (rc == cudaSuccess)

@@ -17,6 +17,10 @@ extern "C" {
 void *holmes_cuda_stream(void);
 void *holmes_cuda_workspace(void);
 
+/* Whether a call may be queued: none after an error. Waits when much is queued, so that no call of
+ * CUDA's waits for room by itself, which would be without end behind a peer that is dead. */
+bool holmes_cuda_may_queue(void);
+
 /* Keeps the first error, a cudaError_t, with what was being done. */
 void holmes_cuda_check(const char *what, int error);
 /* The same for errors that are none of CUDA's. */
@@ -28,6 +32,7 @@ void holmes_cuda_free(void *p);
 void holmes_cuda_zero(void *p, size_t bytes);
 void holmes_cuda_copy(void *to, const void *from, size_t bytes);
 void holmes_cuda_sync(void);
+void holmes_cuda_on_wait(int (*look)(void *ctx), void *ctx);
 
 #ifdef __cplusplus
 }

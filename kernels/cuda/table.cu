@@ -14,6 +14,7 @@ template <typename T> static struct holmes_kernels table(const char *name)
     k.zero = holmes_cuda_zero;
     k.copy = holmes_cuda_copy;
     k.sync = holmes_cuda_sync;
+    k.on_wait = holmes_cuda_on_wait;
     k.stream = holmes_cuda_stream;
     k.error = holmes_cuda_error;
     k.embedding_forward = embedding_forward<T>;

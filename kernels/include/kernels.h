@@ -49,6 +49,11 @@ struct holmes_kernels {
     void (*copy)(void *to, const void *from, size_t bytes);
     /* Waits for every call made before. */
     void (*sync)(void);
+    /* Calls that wait for the queue (`sync`, a copy to the host, any other when much is queued) ask
+     * look(ctx) meanwhile, every few milliseconds: nonzero when what the queue stands still for
+     * will not come. They give up then, which is an error; later calls do nothing. NULL: nobody is
+     * asked. Does nothing where calls are done when they return. */
+    void (*on_wait)(int (*look)(void *ctx), void *ctx);
     /* The queue that calls go to (a cudaStream_t), for communication that is to run in its order;
      * NULL where calls are done when they return. */
     void *(*stream)(void);

@@ -316,6 +316,7 @@ const struct holmes_kernels *facade_of(const struct holmes_kernels *device, size
         .zero = host_zero,
         .copy = host_copy,
         .sync = host_sync,
+        .on_wait = device->on_wait,
         .stream = device->stream,
         .error = device->error,
         .embedding_forward = embedding_forward,
