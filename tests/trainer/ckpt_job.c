@@ -189,8 +189,12 @@ static int run_steps(struct thread *th, struct holmes_trainer *t, const struct h
 
         if (step == job->poison_at && th->rank == 0)
             rc = poison(t);
+        if (job->before_step)
+            job->before_step(th->rank, step);
         if (rc == 0)
             rc = holmes_trainer_step(t, step, &result);
+        if (job->after_step)
+            job->after_step(th->rank, step);
         if (th->rank == 0)
             job->steps[step] = result;
         if (rc == 0 && job->save && step == job->save_at)
@@ -253,17 +257,21 @@ static void *run_rank(void *arg)
     struct holmes_links links = {.timeout_ms = 60000};
     struct holmes_dataloader *data = NULL;
     struct holmes_data_attr attr;
+    const struct ckpt_job *job = s->job;
+    void *ctx = job->enter ? job->enter(th->rank, ckpt_job_world(job)) : s->hub;
     char *why = s->job->why[th->rank];
     int rc = holmes_config_data(&s->config, &attr, why, sizeof s->job->why[0]);
 
     if (rc == 0)
         rc = holmes_dataloader_open(&attr, &data, why, sizeof s->job->why[0]);
     if (rc == 0)
-        rc = holmes_links_open(&links, s->group, th->rank, s->config.model.tied, thread_comm_create,
-                               s->hub);
+        rc = holmes_links_open(&links, s->group, th->rank, s->config.model.tied,
+                               job->factory ? job->factory : thread_comm_create, ctx);
     if (rc == 0)
         rc = run_trainer(th, &links, data);
     holmes_links_close(&links);
+    if (job->leave)
+        job->leave(ctx);
     holmes_dataloader_close(data);
     s->job->rc[th->rank] = rc;
     return NULL;

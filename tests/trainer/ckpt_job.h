@@ -29,7 +29,12 @@ struct ckpt_job {
     const struct holmes_kernels *kernels; /* NULL: ref */
     void (*touch)(bool open);             /* see thread_hub_touch; may be NULL */
     bool measure, evaluate;               /* overlap before the first step; after the last */
-    int poison_at;                        /* before this step rank 0's last weight becomes NaN */
+    /* In place of the hub's communicators; ctx comes from enter, in the rank's thread. */
+    holmes_comm_factory factory;
+    void *(*enter)(int rank, int world);
+    void (*leave)(void *ctx);
+    void (*before_step)(int rank, int step), (*after_step)(int rank, int step); /* may be NULL */
+    int poison_at; /* before this step rank 0's last weight becomes NaN */
     /* At the end, settled, on each rank's thread; may be NULL. */
     void (*look)(struct ckpt_job *job, int rank, const struct holmes_trainer *t);
 

@@ -1,9 +1,13 @@
-/* Collective operations of one communicator on host memory, asynchronous with a handle.
+/* Collective operations of one communicator, asynchronous with a handle.
  *
  * A communicator is a group of ranks. Backends fill struct holmes_comm_ops: `net` (rings over any
- * NCCL net plugin), `loopback` (a group of one). Calls on one communicator come from one thread
- * at a time and must be issued in the same order on all of its ranks (send/recv pairs: in the same
- * order on both ends of the pair).
+ * NCCL net plugin, on host memory), `nccl` (on memory of a GPU), `loopback` (a group of one). Calls
+ * on one communicator come from one thread at a time and must be issued in the same order on all of
+ * its ranks (send/recv pairs: in the same order on both ends of the pair).
+ *
+ * An operation starts after everything that was queued before the call on the kernels' stream that
+ * its communicator has been given. Communicators without `follow` have none: kernels that queue
+ * their calls cannot be used with them.
  *
  * Errors are 0 or a negative errno; the first error of a communicator is sticky, is logged once
  * where it arose, and every outstanding handle completes with it.
@@ -46,9 +50,17 @@ struct holmes_comm_ops {
     int (*recv)(struct holmes_comm *c, void *buf, size_t bytes, int peer, struct holmes_op **op);
     int (*barrier)(struct holmes_comm *c, struct holmes_op **op);
 
+    /* What is queued on the kernels' stream from now on comes after the operation; the host does
+     * not wait. The handle still has to be waited for, with a timeout. An error: the host has to
+     * wait before it queues what needs the operation, and the wait tells why: -ENOTSUP when the
+     * operation ends in host memory. NULL where kernels' calls are done when they return. */
+    int (*follow)(struct holmes_op *op);
+
     int (*test)(struct holmes_op *op, bool *done); /* does not free */
-    /* Frees, but for -ETIMEDOUT: not done within timeout_ms. With timeout_ms < 0 it always frees:
-     * when the communicator's own deadline passes, that is the communicator's error, -ETIME. */
+    /* Frees, but for -ETIMEDOUT: not done within timeout_ms; and -EBUSY: the same, but the stream
+     * has not come yet to where it follows the operation, which thus keeps nobody waiting. With
+     * timeout_ms < 0 it always frees: when the communicator's own deadline passes, that is the
+     * communicator's error, -ETIME. */
     int (*wait)(struct holmes_op *op, int timeout_ms);
     /* Traffic with rank `peer` of this communicator so far. */
     void (*traffic)(struct holmes_comm *c, int peer, struct holmes_comm_traffic *out);
@@ -59,7 +71,8 @@ struct holmes_comm_ops {
 struct holmes_comm {
     const struct holmes_comm_ops *ops;
     int rank, size;
-    char kind[16]; /* "dp", "pp", "tp", "embed", "world": what its bytes are counted as */
+    char kind[16];     /* "dp", "pp", "tp", "embed", "world": what its bytes are counted as */
+    uint64_t stall_ns; /* that the stream stood still for followed operations which are over */
 };
 
 /* A group of one: copies. */

@@ -1,4 +1,12 @@
-/* comm.h by NCCL: every communicator has its streams, every operation an event behind it. */
+/* comm.h by NCCL: every communicator has its streams, every operation an event behind it.
+ *
+ * NCCL's communicators do not block: a call returns at once and goes on in a thread of NCCL's. Only
+ * when it is over is the operation's kernel in the stream, may the event be recorded behind it, and
+ * may the communicator be called again. So a call is waited for as late as possible, and what is
+ * queued meanwhile hides it. Blocking communicators would save that thread, but their calls wait
+ * for peers (to connect) and for the GPU (where NCCL's queue of work is full) without an end that
+ * this thread could bring about.
+ */
 #include "comm_nccl.h"
 
 #include <errno.h>
@@ -26,6 +34,7 @@ struct holmes_nccl {
 /* One of NCCL's communicators and the stream of its operations. */
 struct lane {
     void *comm, *stream;
+    struct holmes_op *calling; /* whose call may go on, and whose event is not recorded; or NULL */
 };
 
 struct nccl_comm {
@@ -35,7 +44,7 @@ struct nccl_comm {
     char name[32];
     struct lane lanes[2];
     int nlanes;
-    struct holmes_list ops;
+    struct holmes_list ops, spare;       /* under way; kept for their events */
     struct holmes_comm_traffic *traffic; /* [size] */
     uint64_t scratch;                    /* of barriers */
     int error;                           /* the first; sticky */
@@ -50,10 +59,14 @@ struct bounce {
 
 struct holmes_op {
     struct holmes_list node;
-    struct nccl_comm *comm;
-    void *event;
+    struct nccl_comm *comm; /* NULL when that is gone */
+    struct lane *lane;
+    void *event; /* behind it */
+    /* On the kernels' stream, before and behind where it follows. NULL: none has been needed yet.
+     */
+    void *before, *behind;
     struct bounce in, out;
-    bool done;
+    bool followed, done;
     int rc;
 };
 
@@ -96,6 +109,7 @@ static void comm_fail(struct nccl_comm *c, int rc)
         if (c->lanes[i].comm)
             c->n->nccl.CommAbort(c->lanes[i].comm);
         c->lanes[i].comm = NULL;
+        c->lanes[i].calling = NULL;
     }
     for (at = c->ops.next; at != &c->ops; at = at->next) {
         struct holmes_op *op = holmes_list_entry(at, struct holmes_op, node);
@@ -114,39 +128,53 @@ static void pause_briefly(uint64_t started_ns)
         nanosleep(&pause, NULL);
 }
 
-/* 0: all is well; -EAGAIN: a lane's last call goes on in the background. */
-static int look(struct nccl_comm *c)
+/* 0: all is well, and the last operation is in the stream; -EAGAIN: its call goes on. */
+static int lane_look(struct nccl_comm *c, struct lane *lane)
 {
-    int rc = 0;
+    const struct holmes_op *op = lane->calling;
+    int state = HOLMES_NCCL_SUCCESS, rc;
 
-    for (int i = 0; i < c->nlanes && rc == 0; i++) {
-        int state = HOLMES_NCCL_SUCCESS;
-
-        if (!c->lanes[i].comm)
-            continue;
-        rc = nccl_failed(c, "NCCL", c->n->nccl.CommGetAsyncError(c->lanes[i].comm, &state));
-        if (rc == 0)
-            rc = nccl_failed(c, "NCCL", state);
-        if (rc == 0 && state == HOLMES_NCCL_IN_PROGRESS)
-            rc = -EAGAIN;
-    }
-    return rc;
+    if (!lane->comm)
+        return 0;
+    rc = nccl_failed(c, "NCCL", c->n->nccl.CommGetAsyncError(lane->comm, &state));
+    if (rc == 0)
+        rc = nccl_failed(c, "NCCL", state);
+    if (rc != 0)
+        return rc;
+    if (state == HOLMES_NCCL_IN_PROGRESS)
+        return -EAGAIN;
+    lane->calling = NULL;
+    return op ? cuda_failed(c, "an event", c->n->cuda.event_record(op->event, lane->stream)) : 0;
 }
 
-/* Until no lane has a call under way. */
-static int settle(struct nccl_comm *c, int timeout_ms)
+/* Of all lanes the first error, else -EAGAIN when one has a call that goes on. */
+static int look(struct nccl_comm *c)
+{
+    int all = 0;
+
+    for (int i = 0; i < c->nlanes; i++) {
+        const int rc = lane_look(c, &c->lanes[i]);
+
+        if (rc != 0 && (all == 0 || all == -EAGAIN))
+            all = rc;
+    }
+    return all;
+}
+
+/* Until the lane has no call under way. -ETIME: not in time. */
+static int settle(struct nccl_comm *c, struct lane *lane, int timeout_ms)
 {
     const uint64_t start = holmes_now_ns(), deadline = holmes_deadline_ms((uint64_t)timeout_ms);
 
     for (;;) {
-        int rc = look(c);
+        const int rc = lane_look(c, lane);
 
         if (rc != -EAGAIN)
             return rc;
         if (c->rdv && holmes_rdv_poll(c->rdv) != 0)
             return -ECONNABORTED;
         if (holmes_deadline_passed(deadline))
-            return -ETIMEDOUT;
+            return -ETIME;
         pause_briefly(start);
     }
 }
@@ -175,33 +203,69 @@ static void *bounce_at(const struct bounce *b, const void *p)
     return b->memory ? (void *)(uintptr_t)b->memory : (void *)(uintptr_t)p;
 }
 
-/* All but the handle and what it tells. */
-static void op_detach(struct holmes_op *op)
+static int event_make(struct nccl_comm *c, void **event, unsigned flags)
 {
-    const struct holmes_cuda_driver *cuda;
+    return *event ? 0 : cuda_failed(c, "an event", c->n->cuda.event_create(event, flags));
+}
 
-    if (!op->comm)
-        return;
-    cuda = &op->comm->n->cuda;
+/* One that has its events, or will get them. NULL: no memory. */
+static struct holmes_op *op_take(struct nccl_comm *c, struct lane *lane)
+{
+    struct holmes_op *op;
+
+    if (holmes_list_empty(&c->spare)) {
+        op = calloc(1, sizeof *op);
+        if (!op)
+            return NULL;
+    } else {
+        op = holmes_list_entry(c->spare.next, struct holmes_op, node);
+        holmes_list_remove(&op->node);
+        *op = (struct holmes_op){.event = op->event, .before = op->before, .behind = op->behind};
+    }
+    op->comm = c;
+    op->lane = lane;
+    holmes_list_append(&c->ops, &op->node);
+    return op;
+}
+
+static void op_leave(struct holmes_op *op)
+{
+    const struct holmes_cuda_driver *cuda = &op->comm->n->cuda;
+
     holmes_list_remove(&op->node);
-    if (op->event)
-        cuda->event_destroy(op->event);
     if (op->in.memory)
         cuda->mem_free(op->in.memory);
     if (op->out.memory)
         cuda->mem_free(op->out.memory);
+    op->in.memory = op->out.memory = 0;
+}
+
+/* All but the handle and what it tells; the communicator goes. */
+static void op_detach(struct holmes_op *op)
+{
+    void *events[] = {op->event, op->before, op->behind};
+
+    op_leave(op);
+    for (int i = 0; i < 3; i++)
+        if (events[i])
+            op->comm->n->cuda.event_destroy(events[i]);
     op->comm = NULL;
 }
 
+/* Nobody has the handle any more. */
 static void op_free(struct holmes_op *op)
 {
-    op_detach(op);
-    free(op);
+    if (op->comm) {
+        op_leave(op);
+        holmes_list_append(&op->comm->spare, &op->node);
+    } else {
+        free(op);
+    }
 }
 
 /* An operation on in_bytes at `in` and out_bytes at `out` whose NCCL call is still to be made, on
  * the stream of `lane`, behind what the table has queued. NULL or 0: no such side. */
-static int op_begin(struct nccl_comm *c, const struct lane *lane, const void *in, size_t in_bytes,
+static int op_begin(struct nccl_comm *c, struct lane *lane, const void *in, size_t in_bytes,
                     const void *out, size_t out_bytes, struct holmes_op **made)
 {
     const struct holmes_cuda_driver *cuda = &c->n->cuda;
@@ -210,12 +274,12 @@ static int op_begin(struct nccl_comm *c, const struct lane *lane, const void *in
 
     if (c->error)
         return c->error;
-    op = calloc(1, sizeof *op);
+    op = op_take(c, lane);
     if (!op)
         return -ENOMEM;
-    op->comm = c;
-    holmes_list_append(&c->ops, &op->node);
-    rc = cuda_failed(c, "an event", cuda->event_create(&op->event, HOLMES_CUDA_EVENT_NO_TIMING));
+    rc = settle(c, lane, c->n->op_timeout_ms);
+    if (rc == 0)
+        rc = event_make(c, &op->event, HOLMES_CUDA_EVENT_NO_TIMING);
     if (rc == 0)
         rc = bounce_init(c, &op->in, in, in_bytes);
     if (rc == 0)
@@ -237,23 +301,17 @@ static int op_begin(struct nccl_comm *c, const struct lane *lane, const void *in
 }
 
 /* After NCCL's call, whose result is rc. */
-static int op_end(struct holmes_op *op, const struct lane *lane, const char *what, int rc,
-                  struct holmes_op **out)
+static int op_end(struct holmes_op *op, const char *what, int rc, struct holmes_op **out)
 {
     struct nccl_comm *c = op->comm;
-    const struct holmes_cuda_driver *cuda = &c->n->cuda;
 
     rc = nccl_failed(c, what, rc);
-    /* The kernel is in the stream only when the call is over. */
-    if (rc == 0)
-        rc = settle(c, c->n->op_timeout_ms);
-    if (rc == 0)
-        rc = cuda_failed(c, "an event", cuda->event_record(op->event, lane->stream));
     if (rc != 0) {
         op_free(op);
         comm_fail(c, rc);
         return rc;
     }
+    op->lane->calling = op;
     *out = op;
     return 0;
 }
@@ -279,7 +337,7 @@ static int nccl_all_reduce(struct holmes_comm *comm, const void *in, void *out, 
                            enum holmes_dtype t, struct holmes_op **made)
 {
     struct nccl_comm *c = of(comm);
-    const struct lane *lane = &c->lanes[0];
+    struct lane *lane = &c->lanes[0];
     const size_t bytes = count * holmes_dtype_size(t), n = (size_t)comm->size;
     struct holmes_op *op;
     int rc = op_begin(c, lane, in, bytes, out, bytes, &op);
@@ -289,14 +347,14 @@ static int nccl_all_reduce(struct holmes_comm *comm, const void *in, void *out, 
     count_ring(c, 2 * (n - 1) * bytes / n);
     rc = c->n->nccl.AllReduce(bounce_at(&op->in, in), bounce_at(&op->out, out), count, nccl_type(t),
                               HOLMES_NCCL_SUM, lane->comm, lane->stream);
-    return op_end(op, lane, "ncclAllReduce", rc, made);
+    return op_end(op, "ncclAllReduce", rc, made);
 }
 
 static int nccl_reduce_scatter(struct holmes_comm *comm, const void *in, void *out, size_t count,
                                enum holmes_dtype t, struct holmes_op **made)
 {
     struct nccl_comm *c = of(comm);
-    const struct lane *lane = &c->lanes[0];
+    struct lane *lane = &c->lanes[0];
     const size_t bytes = count * holmes_dtype_size(t), n = (size_t)comm->size;
     struct holmes_op *op;
     int rc = op_begin(c, lane, in, n * bytes, out, bytes, &op);
@@ -306,14 +364,14 @@ static int nccl_reduce_scatter(struct holmes_comm *comm, const void *in, void *o
     count_ring(c, (n - 1) * bytes);
     rc = c->n->nccl.ReduceScatter(bounce_at(&op->in, in), bounce_at(&op->out, out), count,
                                   nccl_type(t), HOLMES_NCCL_SUM, lane->comm, lane->stream);
-    return op_end(op, lane, "ncclReduceScatter", rc, made);
+    return op_end(op, "ncclReduceScatter", rc, made);
 }
 
 static int nccl_all_gather(struct holmes_comm *comm, const void *in, void *out, size_t count,
                            enum holmes_dtype t, struct holmes_op **made)
 {
     struct nccl_comm *c = of(comm);
-    const struct lane *lane = &c->lanes[0];
+    struct lane *lane = &c->lanes[0];
     const size_t bytes = count * holmes_dtype_size(t), n = (size_t)comm->size;
     struct holmes_op *op;
     int rc = op_begin(c, lane, in, bytes, out, n * bytes, &op);
@@ -323,14 +381,14 @@ static int nccl_all_gather(struct holmes_comm *comm, const void *in, void *out, 
     count_ring(c, (n - 1) * bytes);
     rc = c->n->nccl.AllGather(bounce_at(&op->in, in), bounce_at(&op->out, out), count, nccl_type(t),
                               lane->comm, lane->stream);
-    return op_end(op, lane, "ncclAllGather", rc, made);
+    return op_end(op, "ncclAllGather", rc, made);
 }
 
 static int nccl_broadcast(struct holmes_comm *comm, void *buf, size_t count, enum holmes_dtype t,
                           int root, struct holmes_op **made)
 {
     struct nccl_comm *c = of(comm);
-    const struct lane *lane = &c->lanes[0];
+    struct lane *lane = &c->lanes[0];
     const size_t bytes = count * holmes_dtype_size(t);
     struct holmes_op *op;
     void *memory;
@@ -346,11 +404,11 @@ static int nccl_broadcast(struct holmes_comm *comm, void *buf, size_t count, enu
     count_ring(c, bytes);
     memory = comm->rank == root ? bounce_at(&op->in, buf) : bounce_at(&op->out, buf);
     rc = c->n->nccl.Broadcast(memory, memory, count, nccl_type(t), root, lane->comm, lane->stream);
-    return op_end(op, lane, "ncclBroadcast", rc, made);
+    return op_end(op, "ncclBroadcast", rc, made);
 }
 
 /* Lane 0 has the messages to higher ranks, lane 1, where there is one, those to lower ranks. */
-static const struct lane *lane_of(const struct nccl_comm *c, int from, int to)
+static struct lane *lane_of(struct nccl_comm *c, int from, int to)
 {
     return &c->lanes[from > to && c->nlanes > 1];
 }
@@ -359,7 +417,7 @@ static int nccl_send(struct holmes_comm *comm, const void *buf, size_t bytes, in
                      struct holmes_op **made)
 {
     struct nccl_comm *c = of(comm);
-    const struct lane *lane = lane_of(c, comm->rank, peer);
+    struct lane *lane = lane_of(c, comm->rank, peer);
     struct holmes_op *op;
     int rc = peer < 0 || peer >= comm->size || peer == comm->rank ? -EINVAL : 0;
 
@@ -371,14 +429,14 @@ static int nccl_send(struct holmes_comm *comm, const void *buf, size_t bytes, in
     c->traffic[peer].messages_sent++;
     rc = c->n->nccl.Send(bounce_at(&op->in, buf), bytes, HOLMES_NCCL_INT8, peer, lane->comm,
                          lane->stream);
-    return op_end(op, lane, "ncclSend", rc, made);
+    return op_end(op, "ncclSend", rc, made);
 }
 
 static int nccl_recv(struct holmes_comm *comm, void *buf, size_t bytes, int peer,
                      struct holmes_op **made)
 {
     struct nccl_comm *c = of(comm);
-    const struct lane *lane = lane_of(c, peer, comm->rank);
+    struct lane *lane = lane_of(c, peer, comm->rank);
     struct holmes_op *op;
     int rc = peer < 0 || peer >= comm->size || peer == comm->rank ? -EINVAL : 0;
 
@@ -390,7 +448,7 @@ static int nccl_recv(struct holmes_comm *comm, void *buf, size_t bytes, int peer
     c->traffic[peer].messages_received++;
     rc = c->n->nccl.Recv(bounce_at(&op->out, buf), bytes, HOLMES_NCCL_INT8, peer, lane->comm,
                          lane->stream);
-    return op_end(op, lane, "ncclRecv", rc, made);
+    return op_end(op, "ncclRecv", rc, made);
 }
 
 static int nccl_barrier(struct holmes_comm *comm, struct holmes_op **made)
@@ -402,6 +460,42 @@ static int nccl_barrier(struct holmes_comm *comm, struct holmes_op **made)
 
 /* ---- handles ---- */
 
+/* Two events of the kernels' stream around the place tell how long that stood still there. */
+static int nccl_follow(struct holmes_op *op)
+{
+    struct nccl_comm *c = op->comm;
+    const struct holmes_cuda_driver *cuda = &c->n->cuda;
+    int rc;
+
+    if (op->done)
+        return op->rc;
+    if (op->out.memory)
+        return -ENOTSUP;
+    rc = settle(c, op->lane, c->n->op_timeout_ms);
+    if (rc == 0)
+        rc = event_make(c, &op->before, 0);
+    if (rc == 0)
+        rc = event_make(c, &op->behind, 0);
+    if (rc == 0)
+        rc = cuda_failed(c, "an event", cuda->event_record(op->before, c->n->compute));
+    if (rc == 0)
+        rc = cuda_failed(c, "a stream", cuda->stream_wait(c->n->compute, op->event, 0));
+    if (rc == 0)
+        rc = cuda_failed(c, "an event", cuda->event_record(op->behind, c->n->compute));
+    if (rc != 0)
+        comm_fail(c, rc);
+    op->followed = rc == 0;
+    return rc;
+}
+
+static void count_stall(struct holmes_op *op)
+{
+    float ms = 0;
+
+    if (op->followed && op->comm->n->cuda.elapsed(&ms, op->before, op->behind) == 0 && ms > 0)
+        op->comm->base.stall_ns += (uint64_t)(ms * 1e6f);
+}
+
 static void op_look(struct holmes_op *op)
 {
     struct nccl_comm *c = op->comm;
@@ -409,8 +503,12 @@ static void op_look(struct holmes_op *op)
 
     if (op->done)
         return;
-    rc = c->n->cuda.event_query(op->event);
+    if (op->lane->calling == op)
+        rc = HOLMES_CUDA_NOT_READY; /* looks below whether the call is over */
+    else
+        rc = c->n->cuda.event_query(op->followed ? op->behind : op->event);
     if (rc == 0) {
+        count_stall(op);
         /* Only now, so that nothing writes to the host's memory after the operation has failed. */
         if (op->out.memory)
             op->rc = cuda_failed(c, "a copy from the GPU",
@@ -421,6 +519,12 @@ static void op_look(struct holmes_op *op)
     rc = rc == HOLMES_CUDA_NOT_READY ? look(c) : cuda_failed(c, "the GPU", rc);
     if (rc != 0 && rc != -EAGAIN)
         comm_fail(c, rc);
+}
+
+/* The kernels' stream has not come to where it follows. */
+static bool is_ahead(const struct holmes_op *op)
+{
+    return op->followed && op->comm->n->cuda.event_query(op->before) == HOLMES_CUDA_NOT_READY;
 }
 
 static int nccl_test(struct holmes_op *op, bool *done)
@@ -445,7 +549,7 @@ static int nccl_wait(struct holmes_op *op, int timeout_ms)
         else if (timeout_ms < 0)
             comm_fail(c, -ETIME);
         else
-            return -ETIMEDOUT;
+            return is_ahead(op) ? -EBUSY : -ETIMEDOUT;
     }
     rc = op->rc;
     op_free(op);
@@ -467,9 +571,11 @@ static void lanes_finish(struct nccl_comm *c)
     int rc = 0;
 
     for (int i = 0; i < c->nlanes && rc == 0; i++)
+        rc = settle(c, &c->lanes[i], FINISH_MS);
+    for (int i = 0; i < c->nlanes && rc == 0; i++)
         rc = nccl_failed(c, "ncclCommFinalize", c->n->nccl.CommFinalize(c->lanes[i].comm));
-    if (rc == 0)
-        rc = settle(c, FINISH_MS);
+    for (int i = 0; i < c->nlanes && rc == 0; i++)
+        rc = settle(c, &c->lanes[i], FINISH_MS);
     for (int i = 0; i < c->nlanes; i++) {
         if (rc == 0)
             c->n->nccl.CommDestroy(c->lanes[i].comm);
@@ -493,6 +599,12 @@ static void nccl_destroy(struct holmes_comm *comm)
         lanes_finish(c);
     while (!holmes_list_empty(&c->ops))
         op_detach(holmes_list_entry(c->ops.next, struct holmes_op, node));
+    while (!holmes_list_empty(&c->spare)) {
+        struct holmes_op *op = holmes_list_entry(c->spare.next, struct holmes_op, node);
+
+        op_detach(op);
+        free(op);
+    }
     for (int i = 0; i < c->nlanes; i++)
         if (c->lanes[i].stream)
             c->n->cuda.stream_destroy(c->lanes[i].stream);
@@ -511,6 +623,7 @@ static const struct holmes_comm_ops nccl_ops = {
     .send = nccl_send,
     .recv = nccl_recv,
     .barrier = nccl_barrier,
+    .follow = nccl_follow,
     .test = nccl_test,
     .wait = nccl_wait,
     .traffic = nccl_traffic,
@@ -551,7 +664,7 @@ static int lane_connect(struct nccl_comm *c, int i)
     else
         rc = nccl->Recv(byte, 1, HOLMES_NCCL_INT8, i, lane->comm, lane->stream);
     rc = nccl_failed(c, "a first message", rc);
-    return rc ? rc : settle(c, c->n->connect_timeout_ms);
+    return rc ? rc : settle(c, &c->lanes[i], c->n->connect_timeout_ms);
 }
 
 static int lane_open(struct nccl_comm *c, int i, bool pair)
@@ -573,13 +686,14 @@ static int lane_open(struct nccl_comm *c, int i, bool pair)
             c, "ncclCommInitRankConfig",
             c->n->nccl.CommInitRankConfig(&lane->comm, c->base.size, id, c->base.rank, &config));
     if (rc == 0)
-        rc = settle(c, c->n->connect_timeout_ms);
+        rc = settle(c, lane, c->n->connect_timeout_ms);
     if (rc == 0 && pair)
         rc = lane_connect(c, i);
-    if (rc == -ETIMEDOUT)
-        holmes_warn(NET, "communicator %s: not all of its %d ranks came within %d s", c->name,
-                    c->base.size, c->n->connect_timeout_ms / 1000);
-    return rc;
+    if (rc != -ETIME)
+        return rc;
+    holmes_warn(NET, "communicator %s: not all of its %d ranks came within %d s", c->name,
+                c->base.size, c->n->connect_timeout_ms / 1000);
+    return -ETIMEDOUT;
 }
 
 int holmes_comm_nccl_create(struct holmes_nccl *n, struct holmes_rdv *rdv, const char *name,
@@ -607,6 +721,7 @@ int holmes_comm_nccl_create(struct holmes_nccl *n, struct holmes_rdv *rdv, const
     c->n = n;
     c->rdv = rdv;
     holmes_list_init(&c->ops);
+    holmes_list_init(&c->spare);
     c->traffic = calloc((size_t)size, sizeof *c->traffic);
     rc = c->traffic ? 0 : -ENOMEM;
     if (rc == 0)

@@ -2,8 +2,9 @@
  * too: it passes through memory of the GPU, which is meant for a few numbers.
  *
  * An operation starts when what was queued on the table's stream before it is done, and runs beside
- * what is queued after. It is waited for by the host, which looks at NCCL's own error and at the
- * job meanwhile: a dead peer ends every wait, and the communicator is aborted.
+ * what is queued after, until that stream follows it. Every operation is waited for by the host
+ * some time, which looks at NCCL's own error and at the job meanwhile: a dead peer ends every wait,
+ * and the communicator is aborted, so that its kernels leave the GPU.
  *
  * NCCL sums bfloat16 in its own way: each hop rounds to bfloat16. The result is the same on every
  * rank all the same.
@@ -33,7 +34,8 @@ int holmes_nccl_version(const struct holmes_nccl *n); /* 22809 is 2.28.9 */
 /* As holmes_comm_net_create. Communicators of kind "pp" have one or two ranks and are two of
  * NCCL's, one for each direction, since operations of one follow each other: a receive posted ahead
  * would hold up the send behind it. Others have one, on which sends and receives keep the order
- * they were posted in; the first message between two ranks waits in its call for the other end.
+ * they were posted in; the first message between two ranks starts when the other end has called
+ * too, and the next call waits for that.
  *
  * Traffic is what a ring carries for the operations made, computed from their sizes; which bytes
  * NCCL moved in which algorithm it does not tell. */

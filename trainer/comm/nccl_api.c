@@ -75,6 +75,7 @@ int holmes_cuda_driver_open(const char *path, struct holmes_cuda_driver *out, ch
                                             CUDA(event_record, "cuEventRecord"),
                                             CUDA(event_query, "cuEventQuery"),
                                             CUDA(event_destroy, "cuEventDestroy_v2"),
+                                            CUDA(elapsed, "cuEventElapsedTime"),
                                             CUDA(pointer, "cuPointerGetAttribute"),
                                             CUDA(mem_alloc, "cuMemAlloc_v2"),
                                             CUDA(mem_free, "cuMemFree_v2"),

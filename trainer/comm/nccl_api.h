@@ -71,6 +71,7 @@ struct holmes_cuda_driver {
     int (*event_record)(void *event, void *stream);
     int (*event_query)(void *event);
     int (*event_destroy)(void *event);
+    int (*elapsed)(float *ms, void *from, void *to); /* of events that have happened */
     int (*pointer)(void *value, int attribute, uint64_t p);
     int (*mem_alloc)(uint64_t *p, size_t bytes);
     int (*mem_free)(uint64_t p);

@@ -136,7 +136,7 @@ int holmes_rank_step_failed(struct rank *r, const char *what, int step, int rc)
 
     for (int i = 0; k && i < k->comm->size && n < sizeof members; i++)
         n += (size_t)snprintf(members + n, sizeof members - n, "%s%d", i ? ", " : "", k->ranks[i]);
-    if (r->kernels->error())
+    if (r->kernels->error() && r->links.follow_error == 0) /* else a consequence of that */
         return holmes_rank_fail(r, HOLMES_EXIT_FAILED, false, "%s %d: the GPU failed: %s", what,
                                 step, r->kernels->error());
     if (!k)

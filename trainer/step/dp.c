@@ -147,7 +147,6 @@ static int start_reduce(struct holmes_dp *d, struct bucket_state *b)
     float *g = holmes_stage_grads(d->attr.stage);
     int number = d->attr.number + (int)(b - d->buckets), rc = 0;
 
-    holmes_stage_kernels(d->attr.stage)->sync();
     if (b->block > 0) {
         holmes_trace_name_next("reduce-scatter %d", number);
         rc = c->ops->reduce_scatter(c, g + b->range.offset, g + own_offset(d, b), b->block,
@@ -161,12 +160,13 @@ static int start_reduce(struct holmes_dp *d, struct bucket_state *b)
     return rc;
 }
 
-static int wait_bucket(struct holmes_dp *d, struct bucket_state *b)
+/* What is queued after this comes after the bucket's operations. */
+static int follow_bucket(struct holmes_dp *d, struct bucket_state *b)
 {
     struct holmes_links *l = d->attr.links;
-    int rc = holmes_links_wait(l, l->dp, &b->block_op);
+    int rc = holmes_links_follow(l, l->dp, &b->block_op);
 
-    return rc ? rc : holmes_links_wait(l, l->dp, &b->tail_op);
+    return rc ? rc : holmes_links_follow(l, l->dp, &b->tail_op);
 }
 
 static int start_tied(struct holmes_dp *d)
@@ -176,7 +176,6 @@ static int start_tied(struct holmes_dp *d)
     float *g = holmes_stage_grads(d->attr.stage) + b->range.offset;
 
     d->embed_started = true;
-    holmes_stage_kernels(d->attr.stage)->sync();
     holmes_trace_name_next("tied");
     return c->ops->all_reduce(c, g, g, b->range.count, HOLMES_FLOAT32, &d->embed_op);
 }
@@ -248,13 +247,13 @@ static int start_rest(struct holmes_dp *d)
         d->buckets[i].missing = 0;
     rc = start_ready(d);
     if (rc == 0 && d->tied >= 0)
-        rc = holmes_links_wait(l, l->embed, &d->embed_op);
+        rc = holmes_links_follow(l, l->embed, &d->embed_op);
     if (rc == 0 && d->tied >= 0)
         rc = start_reduce(d, &d->buckets[d->started++]);
     return rc;
 }
 
-int holmes_dp_reduce(struct holmes_dp *d, double *sum_squares)
+int holmes_dp_reduce(struct holmes_dp *d)
 {
     const struct holmes_kernels *k = holmes_stage_kernels(d->attr.stage);
     int rc = start_rest(d);
@@ -263,13 +262,21 @@ int holmes_dp_reduce(struct holmes_dp *d, double *sum_squares)
     for (int i = 0; i < d->count && rc == 0; i++) {
         struct bucket_state *b = &d->buckets[i];
 
-        rc = wait_bucket(d, b);
+        rc = follow_bucket(d, b);
         if (rc == 0)
             add_squares(d, b);
         b->missing = b->range.count; /* for the next step */
     }
     d->started = 0;
     d->embed_started = false;
+    return rc;
+}
+
+int holmes_dp_take_squares(struct holmes_dp *d, double *sum_squares)
+{
+    const struct holmes_kernels *k = holmes_stage_kernels(d->attr.stage);
+    int rc = holmes_links_drain(d->attr.links);
+
     if (rc == 0)
         k->copy(sum_squares, d->sum_squares, sizeof *sum_squares);
     return rc;
@@ -289,18 +296,17 @@ static int start_gather(struct holmes_dp *d, struct bucket_state *b)
     b->gathering = true;
     d->settling++;
     holmes_trace_name_next("all-gather %d", d->attr.number + (int)(b - d->buckets));
-    k->sync();
     return c->ops->all_gather(c, w + own_offset(d, b) * real, w + b->range.offset * real, b->block,
                               k->dtype, &b->block_op);
 }
 
-static int wait_gather(struct holmes_dp *d, struct bucket_state *b)
+static int follow_gather(struct holmes_dp *d, struct bucket_state *b)
 {
     if (!b->gathering)
         return 0;
     b->gathering = false;
     d->settling--;
-    return wait_bucket(d, b);
+    return follow_bucket(d, b);
 }
 
 static int update_bucket(struct holmes_dp *d, struct bucket_state *b, float lr, float grad_scale,
@@ -342,14 +348,16 @@ static int weights_needed(void *ctx, size_t offset, size_t count)
         struct bucket_state *b = &d->buckets[i];
 
         if (common(offset, count, b->range.offset, b->range.count) > 0)
-            rc = wait_gather(d, b);
+            rc = follow_gather(d, b);
     }
     return rc;
 }
 
 int holmes_dp_settle(struct holmes_dp *d)
 {
-    return weights_needed(d, 0, holmes_stage_nparams(d->attr.stage));
+    int rc = weights_needed(d, 0, holmes_stage_nparams(d->attr.stage));
+
+    return rc ? rc : holmes_links_drain(d->attr.links);
 }
 
 /* The stage's hook: weights were set, and masters of this rank's part have to follow. */

@@ -69,10 +69,12 @@ void holmes_dp_set_overlap(struct holmes_dp *d, bool overlap);
 /* The stage's next backward is the last of this step: what it is done with may be reduced. */
 void holmes_dp_last_backward(struct holmes_dp *d);
 
-/* After it: starts what has not been started, waits for all of it. *sum_squares: of what this rank
- * owns, so that the sum over all ranks of the job is the square of the global norm. With tied
- * weights their gradients are summed over both stages first. */
-int holmes_dp_reduce(struct holmes_dp *d, double *sum_squares);
+/* After it: starts what has not been started; what kernels queue after this comes after all of it.
+ * With tied weights their gradients are summed over both stages first. */
+int holmes_dp_reduce(struct holmes_dp *d);
+/* Waits for that. *sum_squares: of what this rank owns, so that the sum over all ranks of the job
+ * is the square of the global norm. */
+int holmes_dp_take_squares(struct holmes_dp *d, double *sum_squares);
 
 /* AdamW on this rank's part, gradients multiplied by grad_scale; starts to tell the others. Without
  * overlap everyone has all weights when it returns. Step `t` counts from 1. */

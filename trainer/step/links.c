@@ -174,6 +174,12 @@ void holmes_links_close(struct holmes_links *l)
 {
     while (l->count > 0)
         link_close(&l->all[--l->count]);
+    for (; l->nfollowed > 0; l->nfollowed--) { /* over now that its communicator is gone */
+        struct holmes_followed *f = &l->followed[l->oldest];
+
+        f->ops->wait(f->op, 0);
+        l->oldest = (l->oldest + 1) % HOLMES_LINKS_FOLLOWED;
+    }
     l->world = l->dp = l->tp = l->prev = l->next = l->embed = NULL;
 }
 
@@ -211,6 +217,90 @@ int holmes_links_wait(struct holmes_links *l, struct holmes_link *on, struct hol
     if (rc != 0 && !l->failed)
         l->failed = on;
     return rc;
+}
+
+/* ---- operations that the kernels follow ---- */
+
+static void follow_failed(struct holmes_links *l, const struct holmes_link *on, int rc)
+{
+    l->follow_error = rc;
+    if (!l->failed)
+        l->failed = on;
+}
+
+static void oldest_over(struct holmes_links *l, int rc)
+{
+    struct holmes_link *on = l->followed[l->oldest].on;
+
+    on->wait_ns += on->comm->stall_ns;
+    on->comm->stall_ns = 0;
+    l->oldest = (l->oldest + 1) % HOLMES_LINKS_FOLLOWED;
+    l->nfollowed--;
+    l->stalled_until = 0;
+    if (rc != 0)
+        follow_failed(l, on, rc);
+}
+
+/* The time of the oldest runs while the kernels' queue stands still for it: before, the queue has
+ * work of its own, however long. */
+static void oldest_not_over(struct holmes_links *l, bool stalls)
+{
+    const struct holmes_link *on = l->followed[l->oldest].on;
+
+    if (l->poll && l->poll(l->poll_ctx) != 0)
+        follow_failed(l, on, -ECONNABORTED);
+    else if (!stalls)
+        l->stalled_until = 0;
+    else if (l->stalled_until == 0)
+        l->stalled_until = holmes_deadline_ms((uint64_t)l->timeout_ms);
+    else if (holmes_deadline_passed(l->stalled_until))
+        follow_failed(l, on, -ETIMEDOUT);
+}
+
+/* True when it was over within wait_ms. */
+static bool oldest_wait(struct holmes_links *l, int wait_ms)
+{
+    const struct holmes_followed *f = &l->followed[l->oldest];
+    const int rc = f->ops->wait(f->op, wait_ms);
+    const bool over = rc != -ETIMEDOUT && rc != -EBUSY;
+
+    if (over)
+        oldest_over(l, rc);
+    else
+        oldest_not_over(l, rc == -ETIMEDOUT);
+    return over;
+}
+
+int holmes_links_follow(struct holmes_links *l, struct holmes_link *on, struct holmes_op **op)
+{
+    const struct holmes_comm_ops *ops = on->comm->ops;
+
+    while (*op && ops->follow && l->nfollowed == HOLMES_LINKS_FOLLOWED && l->follow_error == 0)
+        oldest_wait(l, LINKS_POLL_MS);
+    if (l->follow_error != 0 || !*op)
+        return l->follow_error;
+    if (!ops->follow || ops->follow(*op) != 0)
+        return holmes_links_wait(l, on, op);
+    l->followed[(l->oldest + l->nfollowed++) % HOLMES_LINKS_FOLLOWED] =
+        (struct holmes_followed){.on = on, .ops = ops, .op = *op};
+    *op = NULL;
+    return 0;
+}
+
+int holmes_links_drain(struct holmes_links *l)
+{
+    while (l->nfollowed > 0 && l->follow_error == 0)
+        oldest_wait(l, LINKS_POLL_MS);
+    return l->follow_error;
+}
+
+int holmes_links_look(void *links)
+{
+    struct holmes_links *l = links;
+
+    while (l->nfollowed > 0 && l->follow_error == 0 && oldest_wait(l, 0))
+        continue;
+    return l->follow_error;
 }
 
 int holmes_links_mute(struct holmes_links *l)

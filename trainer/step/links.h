@@ -1,5 +1,6 @@
 /* The communicators of one rank, opened through a factory so that tests can put their own in, and
- * the one way to wait on them: bounded, and over as soon as the job is. */
+ * the two ways to come after their operations: the kernels' queue follows them, or the host waits.
+ * Both end: in time, and as soon as the job does. */
 #ifndef HOLMES_LINKS_H
 #define HOLMES_LINKS_H
 
@@ -17,9 +18,20 @@ struct holmes_link {
     struct holmes_comm *comm;
     struct holmes_comm *muted; /* the real one while `comm` moves nothing, else NULL */
     int *ranks;                /* [comm->size] world ranks */
-    uint64_t wait_ns;          /* time that the trainer stood waiting for it */
+    /* Time that training stood still for it: the host where it waited, the kernels' queue where
+     * that followed. */
+    uint64_t wait_ns;
     uint64_t *eval_sent; /* [comm->size] bytes of evaluations, which no training step explains */
     uint64_t *eval_received;
+};
+
+#define HOLMES_LINKS_FOLLOWED 256
+
+/* An operation that the kernels' queue comes after and the host has not waited for. */
+struct holmes_followed {
+    struct holmes_link *on;
+    const struct holmes_comm_ops *ops;
+    struct holmes_op *op;
 };
 
 struct holmes_links {
@@ -34,6 +46,12 @@ struct holmes_links {
     void *poll_ctx;
     int timeout_ms;                   /* bounds each wait */
     const struct holmes_link *failed; /* where the first wait that failed was; NULL: none did */
+
+    struct holmes_followed followed[HOLMES_LINKS_FOLLOWED]; /* a ring */
+    int oldest, nfollowed;
+    uint64_t stalled_until; /* when the oldest must be over, since the queue stands still for it; 0:
+                               it does not yet */
+    int follow_error;       /* the first of a followed operation; sticky */
 };
 
 /* poll, poll_ctx and timeout_ms are the caller's to set before. Opens what `rank` needs in an order
@@ -46,6 +64,17 @@ void holmes_links_close(struct holmes_links *l);
 /* Waits for `*op` and sets it to NULL; NULL is done already. -ECONNABORTED when the job has ended,
  * -ETIMEDOUT after timeout_ms; the operation then still holds its buffers. */
 int holmes_links_wait(struct holmes_links *l, struct holmes_link *on, struct holmes_op **op);
+
+/* What the kernels queue after this comes after `*op`, which becomes NULL: the links wait for it
+ * some time. The host waits only where the communicator cannot order queues, and for the oldest of
+ * HOLMES_LINKS_FOLLOWED, so that it does not run ahead without bound. Errors as above; those of an
+ * operation that was followed come with a later call of these. */
+int holmes_links_follow(struct holmes_links *l, struct holmes_link *on, struct holmes_op **op);
+/* Waits for what was followed and is not over: before the host waits for the kernels, whose queue
+ * might stand still for a peer that is dead. */
+int holmes_links_drain(struct holmes_links *l);
+/* The same without waiting, for holmes_kernels.on_wait: nonzero when there is an error. */
+int holmes_links_look(void *links);
 
 /* Between the two nothing is moved: every operation on every link is over at once and leaves its
  * buffers as they were. With nothing under way. -ENOMEM: nothing is muted. */

@@ -132,7 +132,6 @@ static int start_send(struct holmes_pipeline *p, struct holmes_link *to, struct 
     char text[24];
 
     holmes_trace_name_next("send %s%s", r == &p->dinput ? "d" : "", label(p, s, text));
-    p->kernels->sync();
     return to->comm->ops->send(to->comm, ring_at(p, r, s.out), p->bytes, 1 - to->comm->rank,
                                ring_op(r, s.out));
 }
@@ -143,7 +142,6 @@ static int start_recv(struct holmes_pipeline *p, struct holmes_link *from, struc
     char text[24];
 
     holmes_trace_name_next("recv %s%s", r == &p->grad ? "d" : "", label(p, s, text));
-    p->kernels->sync(); /* the layers may still read what was in the buffer */
     return from->comm->ops->recv(from->comm, ring_at(p, r, s.in), p->bytes, 1 - from->comm->rank,
                                  ring_op(r, s.in));
 }
@@ -210,9 +208,9 @@ static int execute(struct holmes_pipeline *p, struct holmes_step s)
     case HOLMES_STEP_POST_GRAD:
         return start_recv(p, l->next, &p->grad, s);
     case HOLMES_STEP_WAIT_INPUT:
-        return holmes_links_wait(l, l->prev, ring_op(&p->input, s.in));
+        return holmes_links_follow(l, l->prev, ring_op(&p->input, s.in));
     case HOLMES_STEP_WAIT_GRAD:
-        return holmes_links_wait(l, l->next, ring_op(&p->grad, s.in));
+        return holmes_links_follow(l, l->next, ring_op(&p->grad, s.in));
     case HOLMES_STEP_FORWARD:
         return forward(p, s);
     case HOLMES_STEP_BACKWARD:
@@ -222,31 +220,38 @@ static int execute(struct holmes_pipeline *p, struct holmes_step s)
     case HOLMES_STEP_SEND_DINPUT:
         return start_send(p, l->prev, &p->dinput, s);
     case HOLMES_STEP_FREE_OUTPUT:
-        return holmes_links_wait(l, l->next, ring_op(&p->output, s.out));
+        return holmes_links_follow(l, l->next, ring_op(&p->output, s.out));
     case HOLMES_STEP_FREE_DINPUT:
-        return holmes_links_wait(l, l->prev, ring_op(&p->dinput, s.out));
+        return holmes_links_follow(l, l->prev, ring_op(&p->dinput, s.out));
     }
     return -EINVAL;
 }
 
 static int run_schedule(struct holmes_pipeline *p, const struct holmes_schedule *s,
-                        const struct run *run, double *loss)
+                        const struct run *run)
 {
     int rc = 0;
 
     p->run = *run;
     for (int i = 0; i < s->count && rc == 0; i++)
         rc = execute(p, s->steps[i]);
+    return rc;
+}
+
+int holmes_pipeline_take_loss(struct holmes_pipeline *p, double *loss)
+{
+    int rc = holmes_links_drain(p->attr.links);
+
     if (rc == 0) /* the model's last part is a rank's last chunk */
         holmes_stage_take_loss(p->chunks[p->attr.plan.chunks - 1], loss);
     return rc;
 }
 
-int holmes_pipeline_train(struct holmes_pipeline *p, uint64_t step, float loss_scale, double *loss)
+int holmes_pipeline_train(struct holmes_pipeline *p, uint64_t step, float loss_scale)
 {
     struct run run = {.training = true, .step = step, .loss_scale = loss_scale};
 
-    return run_schedule(p, &p->train, &run, loss);
+    return run_schedule(p, &p->train, &run);
 }
 
 int holmes_pipeline_evaluate(struct holmes_pipeline *p, int first, int stride, int count,
@@ -262,8 +267,8 @@ int holmes_pipeline_evaluate(struct holmes_pipeline *p, int first, int stride, i
     rc = holmes_schedule_init(&s, &plan);
 
     if (rc == 0) {
-        rc = run_schedule(p, &s, &run, loss);
+        rc = run_schedule(p, &s, &run);
         holmes_schedule_fini(&s);
     }
-    return rc;
+    return rc ? rc : holmes_pipeline_take_loss(p, loss);
 }

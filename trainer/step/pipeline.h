@@ -34,12 +34,14 @@ int holmes_pipeline_measure(const struct holmes_model *m, int batch,
                             size_t *bytes);
 
 /* All microbatches of training step `step`, forward and backward; gradients are added to the
- * stages', each microbatch's loss multiplied by loss_scale. *loss: sum of the microbatches' mean
- * losses, on the last stage; 0 elsewhere. */
-int holmes_pipeline_train(struct holmes_pipeline *p, uint64_t step, float loss_scale, double *loss);
+ * stages', each microbatch's loss multiplied by loss_scale. Where kernels are queued it does not
+ * wait for them. */
+int holmes_pipeline_train(struct holmes_pipeline *p, uint64_t step, float loss_scale);
+/* Waits for it. *loss: sum of the microbatches' mean losses, on the last stage; 0 elsewhere. */
+int holmes_pipeline_take_loss(struct holmes_pipeline *p, double *loss);
 
 /* Forward of `count` microbatches of held-out sequences: first, first + stride, ... in units of
- * microbatches. *loss as above. */
+ * microbatches, waited for. *loss as above. */
 int holmes_pipeline_evaluate(struct holmes_pipeline *p, int first, int stride, int count,
                              double *loss);
 

@@ -1,18 +1,16 @@
 #include "tp.h"
 
-static int wait_op(struct holmes_tp *t, int rc)
+static int follow(struct holmes_tp *t, int rc)
 {
-    return rc ? rc : holmes_links_wait(t->links, t->links->tp, &t->op);
+    return rc ? rc : holmes_links_follow(t->links, t->links->tp, &t->op);
 }
 
-/* What was queued has to be in memory before it is sent; what is queued later comes after. */
 static int all_reduce(void *ctx, void *buf, size_t count, enum holmes_dtype type)
 {
     struct holmes_tp *t = ctx;
     struct holmes_comm *c = t->links->tp->comm;
 
-    t->kernels->sync();
-    return wait_op(t, c->ops->all_reduce(c, buf, buf, count, type, &t->op));
+    return follow(t, c->ops->all_reduce(c, buf, buf, count, type, &t->op));
 }
 
 static int all_gather(void *ctx, const float *in, float *out, size_t count)
@@ -20,14 +18,12 @@ static int all_gather(void *ctx, const float *in, float *out, size_t count)
     struct holmes_tp *t = ctx;
     struct holmes_comm *c = t->links->tp->comm;
 
-    t->kernels->sync();
-    return wait_op(t, c->ops->all_gather(c, in, out, count, HOLMES_FLOAT32, &t->op));
+    return follow(t, c->ops->all_gather(c, in, out, count, HOLMES_FLOAT32, &t->op));
 }
 
-const struct holmes_stage_group *holmes_tp_init(struct holmes_tp *t, struct holmes_links *links,
-                                                const struct holmes_kernels *kernels)
+const struct holmes_stage_group *holmes_tp_init(struct holmes_tp *t, struct holmes_links *links)
 {
-    *t = (struct holmes_tp){.links = links, .kernels = kernels};
+    *t = (struct holmes_tp){.links = links};
     if (!links->tp)
         return NULL;
     t->group = (struct holmes_stage_group){.rank = links->tp->comm->rank,

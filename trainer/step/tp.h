@@ -7,14 +7,12 @@
 
 struct holmes_tp {
     struct holmes_links *links;
-    const struct holmes_kernels *kernels;
     struct holmes_op *op; /* lives as long as an operation that is never waited for */
     struct holmes_stage_group group;
 };
 
 /* Fills *t; the links and *t must outlive the stages that are given its group. Returns the group,
  * NULL where no tensor group shares the stage. */
-const struct holmes_stage_group *holmes_tp_init(struct holmes_tp *t, struct holmes_links *links,
-                                                const struct holmes_kernels *kernels);
+const struct holmes_stage_group *holmes_tp_init(struct holmes_tp *t, struct holmes_links *links);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "finite.h"
+#include "log.h"
 #include "pipeline.h"
 #include "tp.h"
 #include "trace.h"
@@ -88,16 +89,32 @@ static void last_backward(void *ctx, int chunk)
     holmes_dp_last_backward(t->dps[chunk]);
 }
 
+/* Ranks whose kernels queue their calls need communicators that come after what is queued. */
+static int check_order(const struct holmes_trainer_attr *attr)
+{
+    for (int i = 0; attr->kernels->stream() && i < attr->links->count; i++) {
+        const struct holmes_comm *c = attr->links->all[i].comm;
+
+        if (c->size == 1 || c->ops->follow)
+            continue;
+        holmes_warn(TRAIN, "kernels %s queue their calls, which communicators of kind %s do not",
+                    attr->kernels->name, c->ops->name);
+        return -EINVAL;
+    }
+    return 0;
+}
+
 int holmes_trainer_create(const struct holmes_trainer_attr *attr, struct holmes_trainer **out)
 {
-    struct holmes_trainer *t = calloc(1, sizeof *t);
-    int rc = 0;
+    int rc = check_order(attr);
+    struct holmes_trainer *t = rc == 0 ? calloc(1, sizeof *t) : NULL;
 
     if (!t)
-        return -ENOMEM;
+        return rc ? rc : -ENOMEM;
     t->attr = *attr;
+    attr->kernels->on_wait(holmes_links_look, attr->links);
     t->nchunks = attr->group->chunks;
-    t->tp_group = holmes_tp_init(&t->tp, attr->links, attr->kernels);
+    t->tp_group = holmes_tp_init(&t->tp, attr->links);
     for (int i = 0; i < t->nchunks && rc == 0; i++)
         rc = create_stage(t, i);
     for (int i = 0; i < t->nchunks && rc == 0; i++)
@@ -129,6 +146,7 @@ void holmes_trainer_destroy(struct holmes_trainer *t)
 {
     if (!t)
         return;
+    t->attr.kernels->on_wait(NULL, NULL);
     holmes_pipeline_destroy(t->pipeline);
     for (int i = 0; i < t->nchunks; i++) {
         holmes_dp_destroy(t->dps[i]);
@@ -186,15 +204,17 @@ static void zero_gradients(struct holmes_trainer *t)
                               holmes_stage_nparams(t->stages[i]) * sizeof(float));
 }
 
-/* The last part of the model is done with backward first. */
+/* The last part of the model is done with backward first. The host waits when all is queued. */
 static int reduce(struct holmes_trainer *t, double *squares)
 {
     int rc = 0;
 
+    for (int i = t->nchunks - 1; i >= 0 && rc == 0; i--)
+        rc = holmes_dp_reduce(t->dps[i]);
     for (int i = t->nchunks - 1; i >= 0 && rc == 0; i--) {
         double sum = 0;
 
-        rc = holmes_dp_reduce(t->dps[i], &sum);
+        rc = holmes_dp_take_squares(t->dps[i], &sum);
         *squares += sum;
     }
     return rc;
@@ -272,9 +292,11 @@ static int run_step(struct holmes_trainer *t, int step, double lr, struct holmes
     int rc;
 
     zero_gradients(t);
-    rc = holmes_pipeline_train(t->pipeline, (uint64_t)step, (float)share, &loss);
+    rc = holmes_pipeline_train(t->pipeline, (uint64_t)step, (float)share);
     if (rc == 0)
         rc = reduce(t, &squares);
+    if (rc == 0)
+        rc = holmes_pipeline_take_loss(t->pipeline, &loss);
     if (t->attr.links->tensor > 0)
         loss = 0; /* the tensor group's, told once */
     if (rc == 0)
