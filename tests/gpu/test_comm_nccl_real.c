@@ -22,10 +22,23 @@
 #define WAITS_S  300
 #define NUMBERS  ((size_t)100003)
 #define MESSAGES 3
+#define CHAIN    20
 
 static struct holmes_cuda_driver cuda;
 static struct holmes_nccl *nccl;
 static bool gpu; /* where buffers are */
+
+/* As kernels do that queue their calls. */
+static void *make_stream(void)
+{
+    void *ctx, *stream;
+    int device;
+
+    EXPECT(cuda.init(0) == 0 && cuda.device(&device, 0) == 0 &&
+           cuda.primary_ctx(&ctx, device) == 0 && cuda.ctx_set(ctx) == 0);
+    EXPECT(cuda.stream_create(&stream, HOLMES_CUDA_STREAM_NONBLOCK) == 0);
+    return stream;
+}
 
 static void open_nccl(const struct rank *me)
 {
@@ -39,10 +52,11 @@ static void open_nccl(const struct rank *me)
     snprintf(node, sizeof node, "node%d", me->rank);
     setenv("NCCL_HOSTID", node, 1);
     setenv("NCCL_NET", "Holmes", 0); /* and no other in its place */
-    EXPECT(holmes_nccl_open(&attr, &nccl, why, sizeof why) == 0, "%s", why);
     EXPECT(holmes_cuda_driver_open(attr.cuda ? attr.cuda : "libcuda.so.1", &cuda, why,
                                    sizeof why) == 0,
            "%s", why);
+    attr.stream = make_stream();
+    EXPECT(holmes_nccl_open(&attr, &nccl, why, sizeof why) == 0, "%s", why);
 }
 
 static struct holmes_comm *open_comm(const struct rank *me, const char *name, const char *kind,
@@ -370,6 +384,56 @@ static void pipeline(struct rank *me)
 Test(comm_nccl_real, receives_posted_ahead_do_not_hold_up_a_pipeline)
 {
     cr_expect(holmes_test_ranks_run(&(struct ranks){.size = 3, .body = pipeline}, LIMIT_S));
+}
+
+/* ---- the order of streams ---- */
+
+/* In place, each the sum of the one before, and of two communicators in turn: only the stream that
+ * follows keeps them apart. */
+static void chain(struct rank *me)
+{
+    struct holmes_comm *c[2];
+    struct holmes_op *ops[CHAIN];
+    float *host = malloc(NUMBERS * sizeof *host), *x;
+
+    open_nccl(me);
+    c[0] = open_comm(me, "one", "dp", me->size, me->rank);
+    c[1] = open_comm(me, "other", "world", me->size, me->rank);
+    gpu = true;
+    x = take(NUMBERS * sizeof *x);
+    for (size_t i = 0; i < NUMBERS; i++)
+        host[i] = (float)(i % 7 + 1);
+    put(x, host, NUMBERS * sizeof *x);
+    for (int i = 0; i < CHAIN; i++) {
+        struct holmes_comm *on = c[i % 2];
+
+        EXPECT(on->ops->all_reduce(on, x, x, NUMBERS, HOLMES_FLOAT32, &ops[i]) == 0);
+        EXPECT(on->ops->follow(ops[i]) == 0);
+    }
+    for (int i = 0; i < CHAIN; i++) {
+        int rc;
+
+        do
+            rc = c[i % 2]->ops->wait(ops[i], 1000);
+        while (rc == -ETIMEDOUT || rc == -EBUSY);
+        EXPECT(rc == 0, "operation %d: %d", i, rc);
+    }
+    get(host, x, NUMBERS * sizeof *x);
+    for (size_t i = 0; i < NUMBERS; i++) {
+        const float want = (float)(i % 7 + 1) * powf((float)me->size, CHAIN);
+
+        EXPECT(host[i] == want, "[%zu] is %g, not %g", i, (double)host[i], (double)want);
+    }
+    give(x);
+    free(host);
+    for (int i = 0; i < 2; i++)
+        c[i]->ops->destroy(c[i]);
+    holmes_nccl_close(nccl);
+}
+
+Test(comm_nccl_real, operations_that_the_stream_follows_come_one_after_another)
+{
+    cr_expect(holmes_test_ranks_run(&(struct ranks){.size = 2, .body = chain}, LIMIT_S));
 }
 
 /* ---- ends ---- */
