@@ -34,8 +34,8 @@ static struct {
     void *workspace;
     struct slot slots[SLOTS];
     unsigned next_slot;
-    cudaEvent_t end, marks[2]; /* of the queue; behind each half of AHEAD calls */
-    unsigned queued;           /* calls */
+    cudaEvent_t end, half; /* of the queue; behind the last AHEAD / 2 calls that are complete */
+    unsigned queued;       /* calls */
     int (*look)(void *ctx);
     void *look_ctx;
     char error[200];
@@ -105,10 +105,8 @@ void holmes_cuda_sync(void)
 bool holmes_cuda_may_queue(void)
 {
     if (++gpu.queued % (AHEAD / 2) == 0) {
-        cudaEvent_t mark = gpu.marks[gpu.queued / (AHEAD / 2) % 2];
-
-        wait_for("the queue", mark);
-        holmes_cuda_check("the queue", cudaEventRecord(mark, gpu.stream));
+        wait_for("the queue", gpu.half);
+        holmes_cuda_check("the queue", cudaEventRecord(gpu.half, gpu.stream));
     }
     return !gpu.error[0];
 }
@@ -158,6 +156,8 @@ static void copy_from_host(char *to, const char *from, size_t bytes)
 
         if (s->used)
             wait_for("copy to the GPU", s->copied);
+        if (gpu.error[0])
+            return;
         memcpy(s->memory, from, n);
         holmes_cuda_check("copy to the GPU",
                           cudaMemcpyAsync(to, s->memory, n, cudaMemcpyHostToDevice, gpu.stream));
@@ -233,8 +233,8 @@ static int make_queue(char *why, size_t size)
         rc = cudaMalloc(&gpu.workspace, HOLMES_CUDA_WORKSPACE_BYTES);
     if (rc == cudaSuccess)
         rc = cudaEventCreateWithFlags(&gpu.end, cudaEventDisableTiming);
-    for (int i = 0; i < 2 && rc == cudaSuccess; i++)
-        rc = cudaEventCreateWithFlags(&gpu.marks[i], cudaEventDisableTiming);
+    if (rc == cudaSuccess)
+        rc = cudaEventCreateWithFlags(&gpu.half, cudaEventDisableTiming);
     for (int i = 0; i < SLOTS && rc == cudaSuccess; i++) {
         rc = cudaHostAlloc(&gpu.slots[i].memory, SLOT_BYTES, cudaHostAllocDefault);
         if (rc == cudaSuccess)
