@@ -44,13 +44,21 @@ static double scratch_values(const struct holmes_gpt *g, int layers, int tensor,
     return n;
 }
 
-/* Sums on their way in a communicator of `size` ranks: chunks of an eighth of a block, from 64 to
- * 512 KiB, sixteen of them, and eight small ones. */
+/* What sums of `bytes` need on their way in a ring of `size` ranks: of `messages` of each step, all
+ * the same size, as many as there are at once. */
+static double slots(double bytes, double messages, int size)
+{
+    return fmin(messages * (size - 1), 16) * 4096 * ceil(bytes / messages / 4096);
+}
+
+/* A block for each rank, in messages from 64 to 512 KiB, in groups of eight. */
 static double sums(double bytes, int size)
 {
-    double chunk = fmin(fmax(bytes / size / 8, 65536), 524288);
+    double block = bytes / size, messages = fmin(fmax(ceil(block / 65536), 1), 8);
 
-    return size > 1 ? 16 * chunk + 8 * 32768 : 0;
+    if (block > 8 * 524288.0)
+        messages = 8 * ceil(ceil(block / 524288) / 8);
+    return size > 1 ? slots(block, messages, size) : 0;
 }
 
 /* Buckets of gradients aim at a sixteenth of them, from 1 to 64 MiB, and are up to twice that. */

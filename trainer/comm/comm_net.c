@@ -203,9 +203,11 @@ static struct holmes_ring_attr ring_attr(enum holmes_ring_kind kind, size_t coun
     };
 }
 
-size_t holmes_comm_net_bytes(int size, size_t count, enum holmes_dtype t)
+size_t holmes_comm_net_bytes(int size, size_t count, enum holmes_dtype t, bool scatter)
 {
-    struct holmes_ring_attr attr = ring_attr(HOLMES_RING_ALL_REDUCE, count, t);
+    struct holmes_ring_attr attr = scatter ? ring_attr(HOLMES_RING_REDUCE_SCATTER,
+                                                       (count + (size_t)size - 1) / (size_t)size, t)
+                                           : ring_attr(HOLMES_RING_ALL_REDUCE, count, t);
 
     attr.size = size;
     return size > 1 ? holmes_stream_slot_bytes(&attr) : 0;

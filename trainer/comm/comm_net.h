@@ -50,8 +50,8 @@ int holmes_comm_net_create(struct holmes_net *n, struct holmes_rdv *rdv, const c
                            const char *kind, const int *ranks, int size, int rank,
                            struct holmes_comm **out);
 
-/* Bytes that a communicator of `size` ranks takes of its own once it summed `count` elements; what
- * the plugin takes comes on top. Pure. */
-size_t holmes_comm_net_bytes(int size, size_t count, enum holmes_dtype t);
+/* Bytes that a communicator of `size` ranks takes of its own once it summed `count` elements, for
+ * all or (`scatter`) a block for each; what the plugin takes comes on top. Pure. */
+size_t holmes_comm_net_bytes(int size, size_t count, enum holmes_dtype t, bool scatter);
 
 #endif

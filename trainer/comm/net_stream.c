@@ -106,15 +106,25 @@ static char *slots_at(const struct holmes_slots *s, int slot)
     return s->data + (size_t)slot * s->size;
 }
 
+static size_t at_most(uint64_t n, size_t max)
+{
+    return n < max ? (size_t)n : max;
+}
+
+/* Of what is reserved, only slots that were written are in memory, and the lowest are taken first.
+ */
 size_t holmes_stream_slot_bytes(const struct holmes_ring_attr *attr)
 {
+    const size_t page = 4096;
     struct holmes_ring r;
-    size_t chunk;
+    size_t chunk, sums;
 
     holmes_ring_init(&r, attr);
-    chunk = r.chunk * attr->elem_bytes;
-    return TX_SLOTS * SMALL_SLOT_BYTES +
-           RX_SLOTS * (chunk > SMALL_SLOT_BYTES ? chunk : SMALL_SLOT_BYTES);
+    chunk = (r.chunk * attr->elem_bytes + page - 1) & ~(page - 1);
+    if (r.block * (size_t)attr->size * attr->elem_bytes <= SMALL_SLOT_BYTES)
+        return (at_most(r.nsend, TX_SLOTS) + at_most(r.nrecv, RX_SLOTS)) * chunk;
+    sums = r.groups * r.group * (size_t)(attr->size - 1);
+    return at_most(sums, RX_SLOTS) * chunk;
 }
 
 /* Which slots an operation needs follows from ring.h: sums arrive in slots, and everything that is

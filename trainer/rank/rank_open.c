@@ -80,6 +80,11 @@ int holmes_rank_open_network(struct rank *r)
     if (rc != 0)
         return holmes_rank_fail(r, HOLMES_EXIT_FAILED, true,
                                 "cannot connect to the other ranks: %s", holmes_strerror(rc));
+    rc = r->net ? holmes_links_greet(&r->links) : 0;
+    if (rc != 0)
+        return holmes_rank_fail(r, HOLMES_EXIT_FAILED, true, "the first message%s%s: %s",
+                                r->links.failed ? " on " : "",
+                                r->links.failed ? r->links.failed->name : "", holmes_strerror(rc));
     return 0;
 }
 

@@ -38,18 +38,20 @@ static size_t bucket_elements(const struct holmes_config *c, size_t nparams)
 }
 
 /* What the communicators of a rank have for sums on their way: gradients, a tied embedding's,
- * partial sums of layers. `bucket`: elements of the largest. */
+ * partial sums of layers, loss and norm. `bucket`: elements of the largest. */
 static size_t communication_bytes(const struct holmes_config *c, struct holmes_place place,
                                   size_t bucket, enum holmes_dtype t)
 {
     const struct holmes_model *m = &c->model;
     size_t embedding = (size_t)m->vocab * (size_t)m->channels / (size_t)c->tensors;
     size_t stream = (size_t)c->microbatch * (size_t)m->seq_len * (size_t)m->channels;
-    size_t sum = holmes_comm_net_bytes(c->replicas, bucket, HOLMES_FLOAT32) +
-                 holmes_comm_net_bytes(c->tensors, stream, t);
+    const int world = c->stages * c->replicas * c->tensors;
+    size_t sum = holmes_comm_net_bytes(c->replicas, bucket, HOLMES_FLOAT32, true) +
+                 holmes_comm_net_bytes(c->tensors, stream, t, false) +
+                 holmes_comm_net_bytes(world, HOLMES_TRAINER_SUMS, HOLMES_FLOAT32, false);
 
     if (m->tied && c->stages > 1 && (place.stage == 0 || place.stage == c->stages - 1))
-        sum += holmes_comm_net_bytes(2, embedding, HOLMES_FLOAT32);
+        sum += holmes_comm_net_bytes(2, embedding, HOLMES_FLOAT32, false);
     return sum;
 }
 
@@ -234,17 +236,25 @@ void holmes_memory_forget_peak(void)
     fclose(f);
 }
 
+/* The kernel keeps the peak of everything; pages of files, which only grow, are taken off as they
+ * are now. */
 int holmes_memory_resident(size_t *now, size_t *peak)
 {
     char *text;
-    size_t len;
+    size_t len, all, files, shared;
     int rc = holmes_file_read("/proc/self/status", 65536, &text, &len);
 
     if (rc != 0)
         return rc;
-    rc = status_field(text, "VmRSS:", now);
+    rc = status_field(text, "RssAnon:", now);
     if (rc == 0)
-        rc = status_field(text, "VmHWM:", peak);
+        rc = status_field(text, "VmHWM:", &all);
+    if (rc == 0)
+        rc = status_field(text, "RssFile:", &files);
+    if (rc == 0)
+        rc = status_field(text, "RssShmem:", &shared);
     free(text);
+    if (rc == 0)
+        *peak = all > files + shared ? all - files - shared : 0;
     return rc;
 }

@@ -19,7 +19,8 @@ struct holmes_memory {
 
 size_t holmes_memory_total(const struct holmes_memory *m);
 
-/* What the rank at `place` will take, beyond what a process takes that has joined the job. 0,
+/* What the rank at `place` will take, beyond what a process takes that has joined the job and has a
+ * message behind it on each of its communicators. 0,
  * -EINVAL for a configuration that was not checked, -ENOMEM when no machine could hold it. */
 int holmes_memory_predict(const struct holmes_config *c, const struct holmes_group *g,
                           struct holmes_place place, const struct holmes_kernels *k,
@@ -29,8 +30,8 @@ int holmes_memory_predict(const struct holmes_config *c, const struct holmes_gro
  * a negative errno with a sentence. */
 int holmes_memory_print(const struct holmes_config *c, FILE *out, char *why, size_t why_len);
 
-/* Memory of this process that is in RAM, now and at most so far. -errno when /proc does not tell.
- */
+/* Memory of this process that is in RAM, now and at most so far, without pages of files (programs,
+ * libraries, data), which the kernel may drop. -errno when /proc does not tell. */
 int holmes_memory_resident(size_t *now, size_t *peak);
 /* The most so far counts from now on, where the kernel lets it. */
 void holmes_memory_forget_peak(void);

@@ -303,6 +303,47 @@ int holmes_links_look(void *links)
     return l->follow_error;
 }
 
+/* Neighbours in the pipeline have connections of their own for each direction. */
+static int greet_neighbour(struct holmes_links *l, struct holmes_link *k)
+{
+    struct holmes_comm *c = k->comm;
+    struct holmes_op *out = NULL, *in = NULL;
+    static char word[2];
+    int rc = c->ops->send(c, &word[0], 1, 1 - c->rank, &out);
+
+    if (rc == 0)
+        rc = c->ops->recv(c, &word[1], 1, 1 - c->rank, &in);
+    if (rc == 0)
+        rc = holmes_links_wait(l, k, &out);
+    if (rc == 0)
+        rc = holmes_links_wait(l, k, &in);
+    return rc;
+}
+
+static int greet_group(struct holmes_links *l, struct holmes_link *k)
+{
+    struct holmes_op *op = NULL;
+    int rc = k->comm->ops->barrier(k->comm, &op);
+
+    return rc ? rc : holmes_links_wait(l, k, &op);
+}
+
+/* In the order of opening, in which no two ranks can wait for each other. */
+int holmes_links_greet(struct holmes_links *l)
+{
+    int rc = 0;
+
+    holmes_links_eval_begin(l); /* no bytes of training, nor time */
+    for (int i = 0; i < l->count && rc == 0; i++) {
+        struct holmes_link *k = &l->all[i];
+
+        rc = k == l->prev || k == l->next ? greet_neighbour(l, k) : greet_group(l, k);
+        k->wait_ns = 0;
+    }
+    holmes_links_eval_end(l);
+    return rc;
+}
+
 int holmes_links_mute(struct holmes_links *l)
 {
     for (int i = 0; i < l->count; i++) {

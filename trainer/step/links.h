@@ -76,6 +76,10 @@ int holmes_links_drain(struct holmes_links *l);
 /* The same without waiting, for holmes_kernels.on_wait: nonzero when there is an error. */
 int holmes_links_look(void *links);
 
+/* A first message on every link: all are connected, and libraries have what they take at their
+ * first message. Host memory. Collective. */
+int holmes_links_greet(struct holmes_links *l);
+
 /* Between the two nothing is moved: every operation on every link is over at once and leaves its
  * buffers as they were. With nothing under way. -ENOMEM: nothing is muted. */
 int holmes_links_mute(struct holmes_links *l);

@@ -23,7 +23,7 @@ struct holmes_trainer {
     int skipped; /* steps in a row whose update was left out */
     char unfit[400];
     bool unfit_here;
-    float sums[5]; /* lives as long as an operation that is never waited for */
+    float sums[HOLMES_TRAINER_SUMS]; /* lives as long as an operation that is never waited for */
 };
 
 struct holmes_schedule_attr holmes_trainer_plan(const struct holmes_config *c,
@@ -186,7 +186,7 @@ static int sum_over_world(struct holmes_trainer *t, double *a, double *b, bool *
     v[3] = isfinite(v[2]) ? (float)(*b - v[2]) : 0;
     v[4] = t->attr.stop && atomic_load(t->attr.stop) != 0;
     holmes_trace_name_next("sums");
-    rc = c->ops->all_reduce(c, v, v, 5, HOLMES_FLOAT32, &op);
+    rc = c->ops->all_reduce(c, v, v, HOLMES_TRAINER_SUMS, HOLMES_FLOAT32, &op);
     if (rc == 0)
         rc = holmes_links_wait(l, l->world, &op);
     if (rc == 0) {

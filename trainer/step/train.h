@@ -14,6 +14,8 @@
 #include "schedule.h"
 #include "stage.h"
 
+#define HOLMES_TRAINER_SUMS 5 /* floats that all ranks sum up in a step */
+
 struct holmes_trainer;
 
 struct holmes_trainer_attr {
