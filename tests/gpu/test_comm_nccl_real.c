@@ -2,8 +2,8 @@
  * that the net plugin is all that NCCL has between them. Every element is checked. check.sh runs
  * it; it needs a GPU (one is enough) or what passes for one:
  *   TEST_NCCL, TEST_CUDA   libraries in place of libnccl.so.2 and libcuda.so.1
- *   TEST_NET_PLUGIN        NCCL_NET_PLUGIN
- * What else the environment says to NCCL holds, NCCL_NET for a plugin other than Holmes. */
+ *   TEST_NET_PLUGIN        the plugin
+ * What else the environment says to NCCL holds. */
 #include "comm_nccl.h"
 
 #include <criterion/criterion.h>
@@ -51,7 +51,6 @@ static void open_nccl(const struct rank *me)
 
     snprintf(node, sizeof node, "node%d", me->rank);
     setenv("NCCL_HOSTID", node, 1);
-    setenv("NCCL_NET", "Holmes", 0); /* and no other in its place */
     EXPECT(holmes_cuda_driver_open(attr.cuda ? attr.cuda : "libcuda.so.1", &cuda, why,
                                    sizeof why) == 0,
            "%s", why);

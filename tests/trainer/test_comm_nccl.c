@@ -333,6 +333,27 @@ Test(comm_nccl, traffic_is_that_of_a_ring)
     run("dp", RANKS, 60, ring_bytes);
 }
 
+Test(comm_nccl, the_plugin_is_what_nccl_has_to_use)
+{
+    struct holmes_nccl_attr attr = {
+        .plugin = "nowhere", .nccl = getenv("TEST_FAKE_NCCL"), .cuda = getenv("TEST_FAKE_NCCL")};
+    struct holmes_nccl *n;
+    char why[400] = "";
+
+    cr_expect_eq(holmes_nccl_open(&attr, &n, why, sizeof why), -ENOENT);
+    cr_expect_not_null(strstr(why, "'nowhere'"), "%s", why);
+    cr_expect_null(getenv("NCCL_NET_PLUGIN"));
+    attr.plugin = getenv("TEST_NET_PLUGIN");
+    cr_assert_eq(holmes_nccl_open(&attr, &n, why, sizeof why), 0, "%s", why);
+    cr_expect_str_eq(getenv("NCCL_NET_PLUGIN"), attr.plugin);
+    cr_expect_str_eq(getenv("NCCL_NET"), "Holmes");
+    holmes_nccl_close(n);
+    attr.plugin = "nowhere"; /* the environment has the last word */
+    cr_expect_eq(holmes_nccl_open(&attr, &n, why, sizeof why), 0, "%s", why);
+    cr_expect_str_eq(getenv("NCCL_NET_PLUGIN"), getenv("TEST_NET_PLUGIN"));
+    holmes_nccl_close(n);
+}
+
 Test(comm_nccl, what_is_missing_is_named)
 {
     struct holmes_nccl_attr attr = {.nccl = "libnccl-nowhere.so.2",

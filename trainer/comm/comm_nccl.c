@@ -19,6 +19,7 @@
 #include "list.h"
 #include "log.h"
 #include "nccl_api.h"
+#include "net_plugin.h"
 
 #define SPIN_NS   50000 /* a wait looks again at once for so long, */
 #define PAUSE_NS  50000 /* then after so long */
@@ -755,6 +756,39 @@ static int take_context(struct holmes_nccl *n)
     return rc ? rc : n->cuda.ctx_set(ctx);
 }
 
+/* A plugin that it cannot use NCCL would leave out, without a word, for a network of its own,
+ * unless that has to have the name of the plugin's. */
+static int choose_net(const char *plugin, char *why, size_t why_len)
+{
+    struct holmes_plugin *p;
+    int rc = holmes_plugin_open(plugin, &p, why, why_len);
+
+    if (rc != 0)
+        return rc;
+    if (setenv("NCCL_NET_PLUGIN", plugin, 1) != 0 ||
+        setenv("NCCL_NET", holmes_plugin_name(p), 0) != 0)
+        rc = -errno;
+    holmes_plugin_close(p);
+    return rc;
+}
+
+/* NCCL reads these when it makes its first communicator. */
+static int set_variables(const struct holmes_nccl_attr *attr, char *why, size_t why_len)
+{
+    int rc = 0;
+
+    if (attr->plugin && !getenv("NCCL_NET_PLUGIN"))
+        rc = choose_net(attr->plugin, why, why_len);
+    /* Else 2.27 to 2.29 forget the plugin's name when their last communicator goes. */
+    if (rc == 0 && setenv("NCCL_NET_PLUGIN_REF_COUNT", "1", 0) != 0)
+        rc = -errno;
+    /* Collectives too would connect in the first call, when all ranks have made it. But a rank may
+     * come to its own only after a message that this one sends behind the call. */
+    if (rc == 0 && setenv("NCCL_RUNTIME_CONNECT", "0", 1) != 0)
+        rc = -errno;
+    return rc;
+}
+
 int holmes_nccl_open(const struct holmes_nccl_attr *attr, struct holmes_nccl **out, char *why,
                      size_t why_len)
 {
@@ -762,16 +796,8 @@ int holmes_nccl_open(const struct holmes_nccl_attr *attr, struct holmes_nccl **o
     const char *name = NULL;
     int rc = n ? 0 : -ENOMEM;
 
-    /* NCCL reads these when it makes its first communicator. The second keeps it from forgetting
-     * the plugin's name when its last one goes, as 2.27 to 2.29 do. */
-    if (rc == 0 && attr->plugin)
-        rc = setenv("NCCL_NET_PLUGIN", attr->plugin, 0) ? -errno : 0;
-    if (rc == 0 && attr->plugin)
-        rc = setenv("NCCL_NET_PLUGIN_REF_COUNT", "1", 0) ? -errno : 0;
-    /* Collectives too would connect in the first call, when all ranks have made it. But a rank may
-     * come to its own only after a message that this one sends behind the call. */
     if (rc == 0)
-        rc = setenv("NCCL_RUNTIME_CONNECT", "0", 1) ? -errno : 0;
+        rc = set_variables(attr, why, why_len);
     if (rc == 0)
         rc = holmes_cuda_driver_open(attr->cuda ? attr->cuda : "libcuda.so.1", &n->cuda, why,
                                      why_len);

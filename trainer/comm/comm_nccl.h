@@ -18,7 +18,8 @@
 struct holmes_nccl; /* one per process */
 
 struct holmes_nccl_attr {
-    const char *plugin;      /* NCCL_NET_PLUGIN, unless that is set already; NULL: NCCL's own */
+    /* What NCCL takes its network from, and no other; unless NCCL_NET_PLUGIN is set, or NULL */
+    const char *plugin;
     const char *nccl, *cuda; /* libraries; NULL: libnccl.so.2, libcuda.so.1 */
     void *stream;            /* kernels.h's: operations come after what is queued there */
     int connect_timeout_s;   /* bounds the setting up of a communicator */
