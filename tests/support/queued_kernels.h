@@ -1,5 +1,5 @@
-/* `ref` as a GPU has it: calls are queued on a stream of the library that stands in for NCCL and the
- * CUDA driver (fake_nccl.h), one of each thread, and memory is that library's. */
+/* `ref` as a GPU has it: calls are queued on a stream of the library that stands in for NCCL and
+ * the CUDA driver (fake_nccl.h), one of each thread, and memory is that library's. */
 #ifndef HOLMES_TEST_QUEUED_KERNELS_H
 #define HOLMES_TEST_QUEUED_KERNELS_H
 

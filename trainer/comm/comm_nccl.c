@@ -229,9 +229,9 @@ static struct holmes_op *op_take(struct nccl_comm *c, struct lane *lane)
     return op;
 }
 
-static void op_leave(struct holmes_op *op)
+static void op_leave(struct nccl_comm *c, struct holmes_op *op)
 {
-    const struct holmes_cuda_driver *cuda = &op->comm->n->cuda;
+    const struct holmes_cuda_driver *cuda = &c->n->cuda;
 
     holmes_list_remove(&op->node);
     if (op->in.memory)
@@ -242,14 +242,14 @@ static void op_leave(struct holmes_op *op)
 }
 
 /* All but the handle and what it tells; the communicator goes. */
-static void op_detach(struct holmes_op *op)
+static void op_detach(struct nccl_comm *c, struct holmes_op *op)
 {
     void *events[] = {op->event, op->before, op->behind};
 
-    op_leave(op);
+    op_leave(c, op);
     for (int i = 0; i < 3; i++)
         if (events[i])
-            op->comm->n->cuda.event_destroy(events[i]);
+            c->n->cuda.event_destroy(events[i]);
     op->comm = NULL;
 }
 
@@ -257,7 +257,7 @@ static void op_detach(struct holmes_op *op)
 static void op_free(struct holmes_op *op)
 {
     if (op->comm) {
-        op_leave(op);
+        op_leave(op->comm, op);
         holmes_list_append(&op->comm->spare, &op->node);
     } else {
         free(op);
@@ -502,7 +502,7 @@ static void op_look(struct holmes_op *op)
     struct nccl_comm *c = op->comm;
     int rc;
 
-    if (op->done)
+    if (op->done || !c) /* without its communicator it is done */
         return;
     if (op->lane->calling == op)
         rc = HOLMES_CUDA_NOT_READY; /* looks below whether the call is over */
@@ -542,7 +542,7 @@ static int nccl_wait(struct holmes_op *op, int timeout_ms)
     const uint64_t start = holmes_now_ns(), deadline = holmes_deadline_ms((uint64_t)limit_ms);
     int rc;
 
-    for (op_look(op); !op->done; op_look(op)) {
+    for (op_look(op); c && !op->done; op_look(op)) {
         if (timeout_ms < 0 && c->rdv && holmes_rdv_poll(c->rdv) != 0)
             comm_fail(c, -ECONNABORTED);
         else if (!holmes_deadline_passed(deadline))
@@ -599,11 +599,11 @@ static void nccl_destroy(struct holmes_comm *comm)
     else if (!c->error)
         lanes_finish(c);
     while (!holmes_list_empty(&c->ops))
-        op_detach(holmes_list_entry(c->ops.next, struct holmes_op, node));
+        op_detach(c, holmes_list_entry(c->ops.next, struct holmes_op, node));
     while (!holmes_list_empty(&c->spare)) {
         struct holmes_op *op = holmes_list_entry(c->spare.next, struct holmes_op, node);
 
-        op_detach(op);
+        op_detach(c, op);
         free(op);
     }
     for (int i = 0; i < c->nlanes; i++)
