@@ -38,9 +38,11 @@ static void expect_dispositions(const struct dispositions *before, const char *w
     }
 }
 
+static volatile sig_atomic_t heard;
+
 static void own_handler(int sig)
 {
-    (void)sig;
+    heard = sig;
 }
 
 Test(wire_load, changes_no_signal_disposition)
@@ -105,4 +107,19 @@ Test(wire_load, missing_provider_is_said)
 {
     setenv("FI_PROVIDER", "sockets", 1);
     expect_load_refused("provider tcp", "FI_PROVIDER");
+}
+
+/* Constructors are soon done, providers are not. */
+Test(wire_load, a_signal_while_providers_are_looked_for_is_the_processs_own)
+{
+    const struct sigaction own = {.sa_handler = own_handler};
+    sigset_t set;
+
+    setenv("HOLMES_LIBFABRIC", getenv("TEST_RUDE_FABRIC"), 1);
+    sigaction(SIGTERM, &own, NULL);
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    expect_load_refused("provider tcp", "99.0");
+    cr_assert_eq(heard, SIGTERM);
 }

@@ -182,6 +182,7 @@ int holmes_rank_run(const struct holmes_config *c)
         return code;
     holmes_notes_start();
     code = run_job(&r);
+    holmes_rank_stop_yield(&r);
     if (code != 0 && (r.net || r.nccl)) {
         holmes_wires_close(&r.wires);
         /* Operations under way still own their buffers; the kernel closes everything. */

@@ -29,6 +29,7 @@ struct rank_stop {
     uint64_t first_ns, deadline;      /* the thread's: of the first signal; UINT64_MAX: none */
     atomic_int asked;                 /* the signal that asks to save and end; 0: none has */
     atomic_bool training;             /* there is something to save */
+    atomic_bool ending;               /* the thread is about to end the process */
     _Atomic(struct holmes_rdv *) rdv; /* to tell the others; NULL: they are not there yet */
 };
 
@@ -92,6 +93,8 @@ int holmes_rank_step_failed(struct rank *r, const char *what, int step, int rc);
  * set stop.asked: the ranks then agree on a last step, of which they save a checkpoint. A second
  * signal, and --stop-timeout, end it at once. Called before other threads are started. */
 int holmes_rank_stop_open(struct rank *r);
+/* Returns unless a signal is ending this process, whose status then is the signal's. */
+void holmes_rank_stop_yield(struct rank *r);
 void holmes_rank_stop_close(struct rank *r); /* before the rendezvous is left */
 
 /* rank_join.c */

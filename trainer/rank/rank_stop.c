@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -42,10 +43,13 @@ static void end_at_once(struct rank *r, int sig, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     snprintf(sentence, sizeof sentence, "%s%s", holmes_signal_name(sig), text);
+    atomic_store(&r->stop.ending, true);
     if (holmes_rank_may_speak(r))
         holmes_rank_say(r, sentence);
-    if (rdv)
+    if (rdv) {
+        holmes_rdv_on_abort(rdv, NULL, NULL); /* it is this rank's end */
         holmes_rdv_abort(rdv, sentence);
+    }
     if (rdv && r->server)
         holmes_rdv_server_wait(r->server, RANK_BLAME_MS);
     _exit(128 + sig);
@@ -149,6 +153,9 @@ int holmes_rank_stop_open(struct rank *r)
     struct rank_stop *s = &r->stop;
     int rc = pipe2(s->fds, O_CLOEXEC | O_NONBLOCK) == 0 ? 0 : -errno;
 
+    /* Else libinfinipath, which Debian's libfabric pulls in, takes SIGTERM and SIGINT to itself
+     * while the plugin opens that, and ends the process with status 1 and no word. */
+    setenv("IPATH_NO_BACKTRACE", "1", 0);
     s->deadline = UINT64_MAX;
     signal_out = s->fds[1];
     if (rc == 0)
@@ -160,6 +167,12 @@ int holmes_rank_stop_open(struct rank *r)
                                 holmes_strerror(rc));
     s->listening = true;
     return 0;
+}
+
+void holmes_rank_stop_yield(struct rank *r)
+{
+    if (atomic_load(&r->stop.ending))
+        pthread_join(r->stop.thread, NULL);
 }
 
 void holmes_rank_stop_close(struct rank *r)

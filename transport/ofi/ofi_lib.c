@@ -1,6 +1,7 @@
 /* Opens libfabric at run time and leaves the process otherwise as it was. Debian's build pulls in
  * psm, whose constructor installs handlers for SIGSEGV, SIGINT and others: every disposition that
- * changed while the library came up is put back. */
+ * changed while the library came up is put back, as soon as it can be, since a signal until then
+ * ends the process. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
@@ -104,6 +105,7 @@ static int lib_open(char *why, size_t why_len)
 
     signal_guard_save(&guard);
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    signal_guard_restore(&guard); /* providers take longer than constructors */
     if (handle) {
         rc = lib_resolve(handle, path, why, why_len);
         if (rc == 0)
