@@ -773,6 +773,48 @@ Test(launch, trainer_and_plugin_count_the_same_bytes)
                  by_log[1], by_plugin[1]);
 }
 
+/* What training sent between stages, all ranks together. */
+static double pipeline_bytes(const json_t *records)
+{
+    const json_t *r, *link, *peer;
+    double bytes = 0;
+    size_t i, j, k;
+
+    json_array_foreach(records, i, r)
+    {
+        json_array_foreach(json_object_get(r, "communicators"), j, link)
+        {
+            if (strcmp(json_string_value(json_object_get(link, "kind")), "pp") != 0)
+                continue;
+            json_array_foreach(json_object_get(link, "peers"), k, peer) bytes +=
+                json_number_value(json_object_get(peer, "bytes_sent")) -
+                json_number_value(json_object_get(peer, "eval_bytes_sent"));
+        }
+    }
+    return bytes;
+}
+
+/* The ranks of a tensor group send a slice each: a sequence's activations and their gradients cross
+ * between stages once, however many ranks share them. */
+Test(launch, tensor_groups_send_between_stages_what_one_rank_would)
+{
+    static const char *const splits[] = {"--local 2 --pipeline 2",
+                                         "--local 4 --pipeline 2 --tensor 2",
+                                         "--local 8 --pipeline 2 --tensor 2 --data-parallel 2"};
+    const double sequence = 16 * 16 * 4, steps = 3;
+
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+        char more[128];
+        json_t *records;
+
+        snprintf(more, sizeof more, "%s --steps 3", splits[i]);
+        records = run("log", NULL, more);
+        cr_expect_eq(pipeline_bytes(records), 2 * 8 * sequence * steps, "%s: %.0f bytes", splits[i],
+                     pipeline_bytes(records));
+        json_decref(records);
+    }
+}
+
 /* Ranks are handed out over two hosts in each of two clusters in turn. */
 Test(launch, planned_placement_keeps_gradients_inside_clusters_and_tensor_groups_inside_hosts)
 {

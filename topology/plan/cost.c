@@ -48,6 +48,16 @@ double holmes_cost_memory(const struct holmes_cost_job *job, int stage, int laye
                                     : gpu_memory(job, stage, layers);
 }
 
+/* A message that holmes-train's tensor groups sent in slices is gathered inside the node. */
+static double gather_s(const struct holmes_cost_job *job, const struct holmes_cost_stage *s)
+{
+    double slice = holmes_gpt_message_bytes(job->model, job->micro_batch, job->tensor);
+
+    if (!job->model->holmes_train || job->tensor == 1)
+        return 0;
+    return (job->tensor - 1) * slice * 8 / (s->intra_gbps * 1e9);
+}
+
 static void stage_compute(struct holmes_cost_job *job, int i)
 {
     struct holmes_cost_stage *s = &job->stages[i];
@@ -58,6 +68,8 @@ static void stage_compute(struct holmes_cost_job *job, int i)
 
     s->forward_s = layers / holmes_gpt_layer_passes(g) + head / 3;
     s->backward_s = layers + head - s->forward_s;
+    s->forward_s += i > 0 ? gather_s(job, s) : 0;
+    s->backward_s += last ? 0 : gather_s(job, s);
     s->parameters = holmes_gpt_stage_parameters(g, s->layers, i == 0, last, job->tensor);
 }
 

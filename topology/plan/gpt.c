@@ -151,8 +151,9 @@ double holmes_gpt_embedding_activation(const struct holmes_gpt *g, int micro_bat
 
 double holmes_gpt_message_bytes(const struct holmes_gpt *g, int micro_batch, int tensor)
 {
+    /* holmes-train's groups send a slice each too, and gather them behind it. */
     return (double)g->sequence * micro_batch * g->hidden * g->bytes_per_weight /
-           along_sequence(g, tensor);
+           (g->holmes_train ? tensor : along_sequence(g, tensor));
 }
 
 double holmes_gpt_scatter_bytes(const struct holmes_gpt *g, double parameters, int data)

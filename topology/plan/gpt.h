@@ -38,7 +38,8 @@ double holmes_gpt_working_set(const struct holmes_gpt *g, int micro_batch, int t
 double holmes_gpt_embedding_activation(const struct holmes_gpt *g, int micro_batch);
 
 /* One microbatch's activations from a GPU to the next stage: with sequence parallelism each tensor
- * rank sends its share, else each sends all of them (Megatron-LM's schedules.py). */
+ * rank sends its share, else each sends all of them (Megatron-LM's schedules.py); holmes-train's
+ * send a share always. */
 double holmes_gpt_message_bytes(const struct holmes_gpt *g, int micro_batch, int tensor);
 /* Reduce-scatter and all-gather of `parameters`: sent by one GPU per step. Without the distributed
  * optimizer both halves are the all-reduce of the gradients. */

@@ -27,6 +27,11 @@ struct holmes_pipeline {
     struct run run;
     const struct holmes_kernels *kernels;
     size_t bytes; /* of one microbatch's activations, (B, T, C) */
+    /* The tensor group's ranks hold the same bits: each sends its slice of the (B, T, C) values to
+     * the rank of its index, and the receivers gather what they got inside their host. What goes
+     * between stages, over the slower link, is sent once and not by each of the group. */
+    size_t slice;         /* values; C is a multiple of the group's size */
+    struct holmes_op *op; /* of gathering; lives as long as one that is never waited for */
     struct ring input, output, grad, dinput;
     int32_t *tokens, *targets; /* (B, T) */
 };
@@ -43,6 +48,14 @@ static void *ring_at(const struct holmes_pipeline *p, const struct ring *r, int 
     if (message < 0)
         return NULL;
     return r->data + (size_t)(message % HOLMES_SCHEDULE_RING) * p->bytes;
+}
+
+/* This rank's slice of a message. */
+static char *slice_at(const struct holmes_pipeline *p, const struct ring *r, int message)
+{
+    size_t bytes = p->slice * holmes_dtype_size(p->kernels->dtype);
+
+    return (char *)ring_at(p, r, message) + (size_t)p->attr.links->tensor * bytes;
 }
 
 static struct holmes_op **ring_op(struct ring *r, int message)
@@ -62,6 +75,7 @@ int holmes_pipeline_create(const struct holmes_pipeline_attr *attr, struct holme
     p->attr = *attr;
     p->kernels = holmes_stage_kernels(attr->chunks[0]);
     p->bytes = tokens * (size_t)attr->model.channels * holmes_dtype_size(p->kernels->dtype);
+    p->slice = tokens * (size_t)attr->model.channels / (size_t)(l->tp ? l->tp->comm->size : 1);
     p->tokens = calloc(tokens, sizeof *p->tokens);
     p->targets = calloc(tokens, sizeof *p->targets);
     rc = p->tokens && p->targets ? 0 : -ENOMEM;
@@ -132,7 +146,8 @@ static int start_send(struct holmes_pipeline *p, struct holmes_link *to, struct 
     char text[24];
 
     holmes_trace_name_next("send %s%s", r == &p->dinput ? "d" : "", label(p, s, text));
-    return to->comm->ops->send(to->comm, ring_at(p, r, s.out), p->bytes, 1 - to->comm->rank,
+    return to->comm->ops->send(to->comm, slice_at(p, r, s.out),
+                               p->slice * holmes_dtype_size(p->kernels->dtype), 1 - to->comm->rank,
                                ring_op(r, s.out));
 }
 
@@ -142,8 +157,26 @@ static int start_recv(struct holmes_pipeline *p, struct holmes_link *from, struc
     char text[24];
 
     holmes_trace_name_next("recv %s%s", r == &p->grad ? "d" : "", label(p, s, text));
-    return from->comm->ops->recv(from->comm, ring_at(p, r, s.in), p->bytes, 1 - from->comm->rank,
-                                 ring_op(r, s.in));
+    return from->comm->ops->recv(from->comm, slice_at(p, r, s.in),
+                                 p->slice * holmes_dtype_size(p->kernels->dtype),
+                                 1 - from->comm->rank, ring_op(r, s.in));
+}
+
+/* The slice is here, and then the others of the tensor group. Its ranks run the same schedule, so
+ * that they come to it in the same order among their other operations. */
+static int wait_recv(struct holmes_pipeline *p, struct holmes_link *from, struct ring *r,
+                     struct holmes_step s)
+{
+    struct holmes_links *l = p->attr.links;
+    int rc = holmes_links_follow(l, from, ring_op(r, s.in));
+    char text[24];
+
+    if (rc != 0 || !l->tp)
+        return rc;
+    holmes_trace_name_next("gather %s%s", r == &p->grad ? "d" : "", label(p, s, text));
+    rc = l->tp->comm->ops->all_gather(l->tp->comm, slice_at(p, r, s.in), ring_at(p, r, s.in),
+                                      p->slice, p->kernels->dtype, &p->op);
+    return rc ? rc : holmes_links_follow(l, l->tp, &p->op);
 }
 
 /* The first part of the model reads tokens, the last one targets. */
@@ -208,9 +241,9 @@ static int execute(struct holmes_pipeline *p, struct holmes_step s)
     case HOLMES_STEP_POST_GRAD:
         return start_recv(p, l->next, &p->grad, s);
     case HOLMES_STEP_WAIT_INPUT:
-        return holmes_links_follow(l, l->prev, ring_op(&p->input, s.in));
+        return wait_recv(p, l->prev, &p->input, s);
     case HOLMES_STEP_WAIT_GRAD:
-        return holmes_links_follow(l, l->next, ring_op(&p->grad, s.in));
+        return wait_recv(p, l->next, &p->grad, s);
     case HOLMES_STEP_FORWARD:
         return forward(p, s);
     case HOLMES_STEP_BACKWARD:

@@ -99,6 +99,30 @@ Test(cost, window_over_round_trip_caps_a_flow)
     cr_expect_eq(need, HOLMES_NCCL_WINDOW_MAX);
 }
 
+/* holmes-train's tensor groups send a slice each and gather them behind the link. */
+Test(cost, tensor_groups_of_the_trainer_send_slices)
+{
+    struct holmes_plan_cost cost;
+    struct bench whole, sliced;
+    double gather;
+
+    bench_init(&whole, 2, 1);
+    bench_init(&sliced, 2, 1);
+    for (int i = 0; i < 2; i++)
+        whole.stages[i].intra_gbps = sliced.stages[i].intra_gbps = 80;
+    whole.edges[0].local_gbps = sliced.edges[0].local_gbps = 10;
+    whole.job.tensor = sliced.job.tensor = 2;
+    sliced.model.holmes_train = true;
+    holmes_cost_step(&whole.job, &cost, NULL);
+    holmes_cost_step(&sliced.job, &cost, NULL);
+    gather = holmes_gpt_message_bytes(&sliced.model, 1, 2) * 8 / 80e9;
+    cr_expect_float_eq(sliced.edges[0].message_s / whole.edges[0].message_s, 0.5, 1e-9);
+    cr_expect_float_eq(sliced.stages[0].forward_s, whole.stages[0].forward_s, 1e-12);
+    cr_expect_float_eq(sliced.stages[1].forward_s - whole.stages[1].forward_s, gather, 1e-9);
+    cr_expect_float_eq(sliced.stages[0].backward_s - whole.stages[0].backward_s, gather, 1e-9);
+    cr_expect_float_eq(sliced.stages[1].backward_s, whole.stages[1].backward_s, 1e-12);
+}
+
 Test(cost, flows_between_fabrics_share_their_link)
 {
     struct holmes_plan_cost cost;
