@@ -64,6 +64,19 @@ mpirun_says_no_secret() {
     gives 2 mpirun -n 2 "${job[@]}" --pipeline 2 && says err "mpirun -x HOLMES_JOB_SECRET"
 }
 
+# Signalled when its log has a step; mpirun passes it on.
+stopped_by_mpirun() {
+    local deadline=$((SECONDS + 120))
+    mpirun -n 2 "${job[@]}" --pipeline 2 --steps 1000000 --save "$scratch/saved" \
+        --log "$scratch/log" >"$scratch/out" 2>"$scratch/err" </dev/null &
+    local pid=$! status=0
+    until grep -q '"record":"step"' "$scratch/log" 2>/dev/null || [ $SECONDS -gt $deadline ]; do :; done
+    kill -USR1 "$pid"
+    wait "$pid" || status=$?
+    [ $status = 4 ] || { echo "status $status" && cat "$scratch/err" && return 1; }
+    says out "stopped by a signal after step" && compgen -G "$scratch/saved/step-*" >/dev/null
+}
+
 mpirun_and_local() {
     gives 2 mpirun -n 2 "${job[@]}" --pipeline 2 --local 2 &&
         says err "mpirun has started this process as one of 2 (OMPI_COMM_WORLD_SIZE)"
@@ -88,7 +101,8 @@ config=("$train" --config "$scratch/job/config.yaml" --data "$scratch/text" --th
 
 planned_places() {
     gives 0 "${config[@]}" --print-config && says out "rank-order: [0, 1, 2, 3]" &&
-        says out "stage-layers: [1, 1]" && says out "cluster: [A, A, A, A]"
+        says out "stage-layers: [1, 1]" && says out "cluster: [A, A, A, A]" &&
+        says out "planned-hosts: [localhost, localhost, localhost, localhost]"
 }
 
 claim "a process alone trains" alone
@@ -105,6 +119,7 @@ claim "a rendezvous that is given goes before srun's" \
 if command -v mpirun >/dev/null; then
     claim "mpirun's ranks train as one process does" \
         as_alone mpirun -n 4 "${job[@]}" --pipeline 2 --data-parallel 2
+    claim "mpirun's ranks save and end with 4 when it gets SIGUSR1" stopped_by_mpirun
     if [ -n "$topo" ]; then
         claim "a plan becomes a config and a hostfile" planned
         claim "the config has the plan's places" planned_places
