@@ -366,6 +366,7 @@ Test(launch, signals_end_all_ranks)
     struct process p;
     pid_t ranks[4];
 
+    signal(SIGINT, SIG_DFL); /* shells start what is in the background with SIGINT ignored */
     start_job(&p, ranks, "");
     cr_assert_eq(kill(p.pid, SIGTERM), 0);
     expect_end(&p, 128 + SIGTERM, "all ranks ended");

@@ -29,6 +29,7 @@ static void set_up(void)
     snprintf(text, sizeof text, "%s/text", dir);
     snprintf(log_path, sizeof log_path, "%s/log", dir);
     ckpt_job_text(text);
+    signal(SIGINT, SIG_DFL); /* shells start what is in the background with SIGINT ignored */
 }
 
 static void tear_down(void)
@@ -225,4 +226,34 @@ Test(stop, the_end_is_bounded)
     start_stuck(&p, "--op-timeout 10000 --stop-timeout 1");
     cr_assert_eq(kill(p.pid, SIGTERM), 0);
     expect_end(&p, 128 + SIGTERM, "all ranks ended");
+}
+
+/* As that of a script that runs it in the background, for whose terminal's ^C it is not meant. */
+Test(stop, what_a_launchers_parent_ignores_it_ignores)
+{
+    char more[160];
+    struct process p;
+
+    signal(SIGINT, SIG_IGN);
+    snprintf(more, sizeof more, "--save %s/save", dir);
+    start(&p, "--local 2 --data-parallel 2", more);
+    cr_assert_eq(kill(-p.pid, SIGINT), 0);
+    cr_assert_eq(kill(p.pid, SIGTERM), 0);
+    expect_end(&p, HOLMES_EXIT_STOPPED, "holmes-train: SIGTERM: the ranks finish their step");
+}
+
+/* The job has not ended as the signal asked. */
+Test(stop, a_checkpoint_that_cannot_be_written_is_said)
+{
+    char more[160], save[80], aside[80];
+    struct process p;
+
+    snprintf(save, sizeof save, "%s/save", dir);
+    snprintf(aside, sizeof aside, "%s/aside", dir);
+    snprintf(more, sizeof more, "--save %s", save);
+    start(&p, "--local 2 --data-parallel 2", more);
+    cr_assert_eq(rename(save, aside), 0);
+    cr_assert_eq(symlink(text, save), 0); /* no folder */
+    cr_assert_eq(kill(p.pid, SIGTERM), 0);
+    expect_end(&p, HOLMES_EXIT_FAILED, "Not a directory");
 }

@@ -135,7 +135,7 @@ static int spawn_rank(struct launcher *l, int rank, uint16_t port, int error_fd,
                      where,    "--launched", launched,  NULL};
     char **args = calloc((size_t)argc + sizeof extra / sizeof *extra, sizeof *args);
     posix_spawnattr_t attr;
-    sigset_t none, dflt;
+    sigset_t none, pipe_only;
     int rc;
 
     if (!args)
@@ -148,13 +148,11 @@ static int spawn_rank(struct launcher *l, int rank, uint16_t port, int error_fd,
     memcpy(args + argc, extra, sizeof extra);
 
     sigemptyset(&none);
-    sigemptyset(&dflt);
-    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
-        sigaddset(&dflt, watched[i]);
-    sigaddset(&dflt, SIGPIPE);
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
     posix_spawnattr_init(&attr);
     posix_spawnattr_setsigmask(&attr, &none);
-    posix_spawnattr_setsigdefault(&attr, &dflt);
+    posix_spawnattr_setsigdefault(&attr, &pipe_only);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     rc = posix_spawn(&l->children[rank].pid, "/proc/self/exe", NULL, &attr, args, environ);
     posix_spawnattr_destroy(&attr);
@@ -189,6 +187,15 @@ static bool is_cause(int status)
              (WEXITSTATUS(status) == HOLMES_EXIT_OK || WEXITSTATUS(status) == HOLMES_EXIT_PEER));
 }
 
+/* While a signal ends the job, ranks that could not save what they were asked to still fail. */
+static bool may_be_cause(const struct launcher *l, int status)
+{
+    if (l->kills > 0)
+        return false;
+    return l->signal == 0 || (l->config->save && is_cause(status) &&
+                              !(WIFEXITED(status) && WEXITSTATUS(status) > 128));
+}
+
 static void child_ended(struct launcher *l, int rank, int status)
 {
     l->children[rank].pid = 0;
@@ -200,7 +207,7 @@ static void child_ended(struct launcher *l, int rank, int status)
         (WEXITSTATUS(status) == HOLMES_EXIT_OK || WEXITSTATUS(status) == HOLMES_EXIT_STOPPED))
         return;
     l->failed++;
-    if (l->signal == 0 && l->kills == 0 &&
+    if (may_be_cause(l, status) &&
         (l->first_failed < 0 ||
          (is_cause(status) && !is_cause(l->children[l->first_failed].status))))
         l->first_failed = rank;
@@ -265,10 +272,12 @@ static void read_signals(struct launcher *l)
     while (read(l->signal_fd, &sig, 1) == 1) {
         if (sig == SIGCHLD)
             continue;
-        if (l->signal == 0)
+        if (l->signal == 0) {
             ask_to_end(l, sig);
-        else if (holmes_now_ns() - l->signal_ns > HOLMES_SIGNAL_AGAIN_NS)
+        } else if (holmes_now_ns() - l->signal_ns > HOLMES_SIGNAL_AGAIN_NS) {
+            l->kills++;
             signal_all(l, SIGKILL);
+        }
     }
 }
 
@@ -302,7 +311,7 @@ static int report(struct launcher *l)
 
     if (l->failed == 0)
         return l->stopped > 0 ? HOLMES_EXIT_STOPPED : HOLMES_EXIT_OK;
-    if (l->signal != 0) {
+    if (l->signal != 0 && rank < 0) {
         fprintf(stderr, "holmes-train: %s: all ranks ended\n", strsignal(l->signal));
         return 128 + l->signal;
     }
@@ -335,25 +344,35 @@ static int start_ranks(struct launcher *l, uint16_t port, int error_fd, int argc
     return rc;
 }
 
+/* What whoever started this process ignores, it and its ranks ignore. */
 static int open_signals(struct launcher *l)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
+    struct sigaction before;
     int fds[2];
 
     if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
         return -errno;
     l->signal_fd = fds[0];
     signal_out = fds[1];
-    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
-        if (sigaction(watched[i], &action, NULL) != 0)
+    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) {
+        if (sigaction(watched[i], NULL, &before) != 0)
             return -errno;
+        if ((watched[i] == SIGCHLD || before.sa_handler != SIG_IGN) &&
+            sigaction(watched[i], &action, NULL) != 0)
+            return -errno;
+    }
     return 0;
 }
 
 static void close_signals(struct launcher *l)
 {
-    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
-        signal(watched[i], SIG_DFL);
+    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) {
+        struct sigaction now;
+
+        if (sigaction(watched[i], NULL, &now) == 0 && now.sa_handler == on_signal)
+            signal(watched[i], SIG_DFL);
+    }
     if (l->signal_fd >= 0)
         close(l->signal_fd);
     if (signal_out >= 0)
