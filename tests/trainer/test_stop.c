@@ -193,6 +193,21 @@ Test(stop, a_signal_while_the_plugin_opens_its_libraries_is_heard)
     expect_end(&p, 128 + SIGTERM, "SIGTERM: ended at once, nothing is saved without --save");
 }
 
+Test(stop, before_the_first_step_a_launcher_says_that_nothing_is_saved)
+{
+    struct process p;
+
+    /* Measures for ever, before it trains. */
+    process_start(&p, NULL,
+                  "--data %s " SMALL "--local 2 --data-parallel 2 --plugin %s --save %s/save "
+                  "--measure-overlap 1000 --steps 1000000 --log %s",
+                  text, getenv("TEST_NET_PLUGIN"), dir, log_path);
+    cr_assert(process_file_has(log_path, "\"config\"", 1, patience_ms(LIMIT_MS)));
+    cr_assert_eq(kill(p.pid, SIGTERM), 0);
+    expect_end(&p, 128 + SIGTERM, "all ranks ended: rank");
+    cr_expect(strstr(p.err, "SIGTERM: ended before the first step"), "it says: %s", p.err);
+}
+
 /* The step cannot end while one of its ranks stands still. */
 static void start_stuck(struct process *p, const char *more)
 {
@@ -225,7 +240,7 @@ Test(stop, the_end_is_bounded)
 
     start_stuck(&p, "--op-timeout 10000 --stop-timeout 1");
     cr_assert_eq(kill(p.pid, SIGTERM), 0);
-    expect_end(&p, 128 + SIGTERM, "all ranks ended");
+    expect_end(&p, 128 + SIGTERM, "took longer than --stop-timeout 1 s");
 }
 
 /* As that of a script that runs it in the background, for whose terminal's ^C it is not meant. */

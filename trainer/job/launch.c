@@ -312,7 +312,8 @@ static int report(struct launcher *l)
     if (l->failed == 0)
         return l->stopped > 0 ? HOLMES_EXIT_STOPPED : HOLMES_EXIT_OK;
     if (l->signal != 0 && rank < 0) {
-        fprintf(stderr, "holmes-train: %s: all ranks ended\n", strsignal(l->signal));
+        fprintf(stderr, "holmes-train: %s: all ranks ended%s%.*s\n", strsignal(l->signal),
+                l->error_len > 0 ? ": " : "", (int)strcspn(l->error, "\n"), l->error);
         return 128 + l->signal;
     }
     if (rank < 0)
