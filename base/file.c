@@ -1,4 +1,5 @@
-/* Reads by doubling: what a pipe or /proc holds is not known before. */
+/* Pipes are opened without waiting for their other end. Reads by doubling: what a pipe or /proc
+ * holds is not known before. */
 #include "file.h"
 
 #include <errno.h>
@@ -10,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WRITER_MS 2000 /* for a pipe's other end to be opened */
+#define OTHER_END_MS 2000 /* for a pipe's other end to be opened */
+#define LOOK_MS      20   /* between looks for a reader */
 
 int holmes_file_check(int fd)
 {
@@ -31,6 +33,8 @@ const char *holmes_file_strerror(int rc)
         return "it is a device: a file or a pipe is right";
     if (rc == -EPIPE)
         return "it is a pipe that nobody writes to";
+    if (rc == -ENXIO)
+        return "it is a pipe that nobody reads";
     return strerror(-rc);
 }
 
@@ -50,14 +54,47 @@ static int find_writer(int fd, int *c)
         if (n < 0)
             return -errno;
         if (attempt == 0)
-            poll(&p, 1, WRITER_MS);
+            poll(&p, 1, OTHER_END_MS);
     }
     return -EPIPE;
 }
 
+/* A stream on what was opened without waiting. Closes fd when it fails. */
+static int make_stream(int fd, const char *mode, FILE **out)
+{
+    const int flags = fcntl(fd, F_GETFL);
+    int rc;
+
+    if (flags >= 0 && fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0)
+        *out = fdopen(fd, mode);
+    if (*out)
+        return 0;
+    rc = -errno;
+    close(fd);
+    return rc;
+}
+
+int holmes_file_create(const char *path, FILE **out)
+{
+    FILE *f = NULL;
+    int fd = -1, rc;
+
+    for (int waited = 0; fd < 0 && waited <= OTHER_END_MS; waited += LOOK_MS) {
+        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+        if (fd < 0 && errno != ENXIO)
+            return -errno;
+        if (fd < 0)
+            poll(NULL, 0, LOOK_MS);
+    }
+    rc = fd >= 0 ? make_stream(fd, "w", &f) : -ENXIO;
+    if (rc == 0)
+        *out = f;
+    return rc;
+}
+
 int holmes_file_open(const char *path, FILE **out)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), c = EOF, flags;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), c = EOF;
     int rc = fd >= 0 ? holmes_file_check(fd) : -errno;
     struct stat st;
     FILE *f = NULL;
@@ -66,16 +103,14 @@ int holmes_file_open(const char *path, FILE **out)
         rc = -ENOTSUP;
     if (rc == 0 && fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode))
         rc = find_writer(fd, &c);
-    if (rc == 0) {
-        flags = fcntl(fd, F_GETFL);
-        f = flags >= 0 && fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0 ? fdopen(fd, "rb") : NULL;
-        rc = f ? 0 : -errno;
-    }
     if (rc != 0) {
         if (fd >= 0)
             close(fd);
         return rc;
     }
+    rc = make_stream(fd, "rb", &f);
+    if (rc != 0)
+        return rc;
     if (c != EOF)
         ungetc(c, f);
     *out = f;

@@ -10,6 +10,9 @@
 int holmes_file_open(const char *path, FILE **out);
 /* The same for an open one, such as stdin, which may be a terminal. */
 int holmes_file_check(int fd);
+/* Makes a file, or empties it, for writing; a pipe that nobody reads is refused after two seconds.
+ * Devices are fine. A negative errno, for holmes_file_strerror. */
+int holmes_file_create(const char *path, FILE **out);
 /* What was wrong with the file: errors of this header have words of their own. */
 const char *holmes_file_strerror(int rc);
 

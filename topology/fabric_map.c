@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "fabric_ids.h"
+#include "file.h"
 #include "hostlist.h"
 
 #define WORDS_MAX 3
@@ -155,40 +156,6 @@ int fabric_map_parse(const char *name, const char *data, size_t len, const char 
     return rc;
 }
 
-static int read_file(const char *path, char **data, size_t *len)
-{
-    FILE *in = fopen(path, "rbe");
-    size_t room = 1 << 16, n = 0;
-    char *buf = malloc(room), *grown;
-    int rc = 0;
-
-    if (!in || !buf) {
-        rc = !in ? -errno : -ENOMEM;
-        goto out;
-    }
-    while ((n += fread(buf + n, 1, room - n, in)) == room) {
-        grown = room < MAP_MAX ? realloc(buf, 2 * room) : NULL;
-        if (!grown) {
-            rc = room < MAP_MAX ? -ENOMEM : -EFBIG;
-            goto out;
-        }
-        buf = grown;
-        room *= 2;
-    }
-    if (ferror(in))
-        rc = -errno;
-out:
-    if (in)
-        fclose(in);
-    if (rc != 0) {
-        free(buf);
-        return rc;
-    }
-    *data = buf;
-    *len = n;
-    return 0;
-}
-
 int fabric_map_read(const char *path, const char *host, struct fabric_ids *out, char *why,
                     size_t why_len)
 {
@@ -202,12 +169,14 @@ int fabric_map_read(const char *path, const char *host, struct fabric_ids *out, 
             return -errno;
         host = own;
     }
-    rc = *path ? read_file(path, &data, &len) : -ENOENT;
+    /* "-" is a file here, no standard input. */
+    rc = *path ? holmes_file_read(strcmp(path, "-") == 0 ? "./-" : path, MAP_MAX, &data, &len)
+               : -ENOENT;
     if (rc != 0) {
         snprintf(why, why_len,
                  "HOLMES_FABRIC=\"@%s\": %s; a file that can be read on every host, "
                  "with lines of which " RIGHT,
-                 path, *path ? strerror(-rc) : "no file is named");
+                 path, *path ? holmes_file_strerror(rc) : "no file is named");
         return -EINVAL;
     }
     rc = fabric_map_parse(path, data, len, host, out, &named, why, why_len);

@@ -1,8 +1,10 @@
 /* HOLMES_FABRIC=@FILE: what a file says about a host, and what is refused. */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "../support/test_folder.h"
 #include "rdma_world.h"
 #include "topology/fabric_ids.h"
 
@@ -172,7 +174,7 @@ Test(fabric_map, a_file_that_is_not_there_is_refused)
     } cases[] = {{"@", "no file is named"},
                  {"@/no/such/file", "No such file"},
                  {"@/tmp", "Is a directory"},
-                 {"@/dev/zero", "File too large"}};
+                 {"@/dev/zero", "it is a device"}};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct rdma_answer *a = choose(cases[i].variable, "b01");
@@ -180,4 +182,19 @@ Test(fabric_map, a_file_that_is_not_there_is_refused)
         cr_assert_eq(a->rc, -EINVAL, "%s was taken", cases[i].variable);
         cr_assert(strstr(a->why, cases[i].says) && strstr(a->why, cases[i].variable), "%s", a->why);
     }
+}
+
+Test(fabric_map, a_pipe_that_nobody_writes_is_refused, .timeout = 60)
+{
+    char dir[TEST_FOLDER_MAX], fifo[TEST_FOLDER_MAX + 8], variable[TEST_FOLDER_MAX + 9];
+    struct rdma_answer *a;
+
+    test_folder_make(dir, "map");
+    snprintf(fifo, sizeof fifo, "%s/f", dir);
+    snprintf(variable, sizeof variable, "@%s", fifo);
+    cr_assert_eq(mkfifo(fifo, 0600), 0);
+    a = choose(variable, "b01");
+    cr_expect_eq(a->rc, -EINVAL);
+    cr_expect(strstr(a->why, "nobody writes"), "%s", a->why);
+    test_folder_remove(dir);
 }

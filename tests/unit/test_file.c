@@ -82,3 +82,43 @@ Test(file, a_pipe_is_read_to_its_end)
     cr_expect_str_eq(text, "the hound");
     free(text);
 }
+
+Test(file, what_nobody_reads_is_not_written)
+{
+    char text[8] = "";
+    FILE *f = NULL;
+    int fd;
+
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_expect_eq(holmes_file_create(path, &f), -ENXIO);
+    cr_expect_null(f);
+    cr_expect_not_null(strstr(holmes_file_strerror(-ENXIO), "nobody reads"));
+
+    fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(holmes_file_create(path, &f), 0);
+    fputs("221b", f);
+    cr_expect_eq(fclose(f), 0);
+    cr_expect_eq(read(fd, text, sizeof text), 4);
+    cr_expect_str_eq(text, "221b");
+    close(fd);
+}
+
+Test(file, what_was_there_is_replaced)
+{
+    char *text;
+    size_t len;
+    FILE *f;
+
+    for (int i = 2; i > 0; i--) {
+        cr_assert_eq(holmes_file_create(path, &f), 0);
+        fprintf(f, "%.*s", i, "ab");
+        cr_assert_eq(fclose(f), 0);
+    }
+    cr_assert_eq(holmes_file_read(path, 100, &text, &len), 0);
+    cr_expect_str_eq(text, "a");
+    free(text);
+    cr_expect_eq(holmes_file_create(dir, &f), -EISDIR);
+    cr_expect_eq(holmes_file_create("/dev/null", &f), 0);
+    fclose(f);
+}

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "file.h"
 #include "gid.h"
 #include "host.h"
 #include "log.h"
@@ -395,12 +396,10 @@ static int show_host(const struct holmes_host *h, const char *what, bool full, F
 static int write_xml(const struct holmes_host *h, const char *path)
 {
     bool stdout_too = strcmp(path, "-") == 0;
-    FILE *f = stdout_too ? stdout : fopen(path, "we");
-    int rc;
+    FILE *f = stdout;
+    int rc = stdout_too ? 0 : holmes_file_create(path, &f);
 
-    if (!f) {
-        rc = -errno;
-    } else {
+    if (rc == 0) {
         rc = holmes_host_nccl_xml(h, f);
         if (!stdout_too && fclose(f) != 0 && rc == 0)
             rc = -errno;
@@ -408,7 +407,7 @@ static int write_xml(const struct holmes_host *h, const char *path)
     if (rc == -ENODATA)
         fprintf(stderr, "holmes-topo: --nccl-xml: this machine has neither a GPU nor a NIC\n");
     else if (rc != 0)
-        fprintf(stderr, "holmes-topo: %s: %s\n", path, holmes_strerror(rc));
+        fprintf(stderr, "holmes-topo: %s: %s\n", path, holmes_file_strerror(rc));
     return rc;
 }
 

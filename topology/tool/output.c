@@ -8,11 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "file.h"
+
 static int cannot(const char *path, char *why, size_t why_len)
 {
     int rc = errno ? -errno : -EIO;
 
-    snprintf(why, why_len, "cannot write %s: %s", path, strerror(-rc));
+    snprintf(why, why_len, "cannot write %s: %s", path, holmes_file_strerror(rc));
     return rc;
 }
 
@@ -32,7 +34,8 @@ int topo_output_open(const char *path, mode_t mode, struct topo_output *out, cha
     if (!o.path)
         return errno = ENOMEM, cannot(path, why, why_len);
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        o.file = fopen(path, "we");
+        rc = holmes_file_create(path, &o.file);
+        errno = -rc;
     } else if (asprintf(&o.temporary, "%s.XXXXXX", path) < 0) {
         o.temporary = NULL;
     } else if ((fd = mkostemp(o.temporary, O_CLOEXEC)) >= 0) {

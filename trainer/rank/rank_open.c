@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "file.h"
 #include "gpt2.h"
 #include "launch.h"
 #include "log.h"
@@ -239,7 +240,7 @@ int holmes_rank_open_log(struct rank *r)
         rc = holmes_jsonlog_open(c->log, &r->log);
     if (rc != 0)
         return holmes_rank_fail(r, HOLMES_EXIT_USAGE, false, "--log %s: %s", c->log,
-                                holmes_strerror(rc));
+                                holmes_file_strerror(rc));
     if (r->net)
         holmes_net_info(r->net, &facts.net);
     rc = holmes_rank_write(r, holmes_record_config(&facts));

@@ -19,13 +19,12 @@ struct holmes_jsonlog {
 int holmes_jsonlog_open(const char *path, struct holmes_jsonlog **out)
 {
     struct holmes_jsonlog *l = calloc(1, sizeof *l);
+    int rc;
 
     if (!l)
         return -ENOMEM;
-    l->file = fopen(path, "we");
-    if (!l->file) {
-        int rc = -errno;
-
+    rc = holmes_file_create(path, &l->file);
+    if (rc != 0) {
         free(l);
         return rc;
     }

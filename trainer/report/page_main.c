@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "file.h"
 #include "launch.h"
 #include "log.h"
 #include "page.h"
@@ -98,7 +99,7 @@ static void parse(int argc, char **argv, struct args *a)
 
 static int complain(const char *option, const char *path, int rc)
 {
-    fprintf(stderr, "holmes-train report: %s %s: %s\n", option, path, holmes_strerror(rc));
+    fprintf(stderr, "holmes-train report: %s %s: %s\n", option, path, holmes_file_strerror(rc));
     return rc;
 }
 
@@ -112,20 +113,23 @@ static int close_file(FILE *f, int rc)
 
 static int write_html(const struct args *a, const struct holmes_report *r)
 {
-    FILE *f = fopen(a->html, "we");
-    int rc = f ? close_file(f, holmes_page_html(r, f)) : -errno;
+    FILE *f;
+    int rc = holmes_file_create(a->html, &f);
 
+    if (rc == 0)
+        rc = close_file(f, holmes_page_html(r, f));
     return rc == 0 ? 0 : complain("-o", a->html, rc);
 }
 
 static int write_picture(const char *path, const struct holmes_picture *p,
                          const struct holmes_report *r)
 {
-    int width = holmes_picture_width(p), height = holmes_picture_height(p, r), rc;
-    FILE *f = fopen(path, "we");
+    int width = holmes_picture_width(p), height = holmes_picture_height(p, r);
+    FILE *f;
+    int rc = holmes_file_create(path, &f);
 
-    if (!f)
-        return -errno;
+    if (rc != 0)
+        return rc;
     holmes_svg_begin(f, width, height, p->file);
     rc = p->draw(r, width, height, f);
     if (rc == 0)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "file.h"
 #include "launch.h"
 #include "log.h"
 #include "svg.h"
@@ -316,13 +317,16 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static int write_svg(const struct compare_args *a, const struct holmes_summary runs[2])
 {
-    FILE *f = fopen(a->svg, "we");
-    int rc = f ? holmes_report_svg(runs, a->slow_mbit, f) : -errno;
+    FILE *f = NULL;
+    int rc = holmes_file_create(a->svg, &f);
+
+    if (rc == 0)
+        rc = holmes_report_svg(runs, a->slow_mbit, f);
 
     if (f && fclose(f) != 0 && rc == 0)
         rc = -errno;
     if (rc != 0)
-        fprintf(stderr, "holmes-train compare: --svg %s: %s\n", a->svg, holmes_strerror(rc));
+        fprintf(stderr, "holmes-train compare: --svg %s: %s\n", a->svg, holmes_file_strerror(rc));
     return rc;
 }
 

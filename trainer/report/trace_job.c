@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "file.h"
 #include "log.h"
 #include "trace.h"
 
@@ -41,9 +42,11 @@ int holmes_trace_job_begin(const struct holmes_trace_job *j, char *why, size_t w
     if (!j->path)
         return 0;
     if (j->rank == 0) {
-        f = fopen(j->path, "we");
-        if (!f || fclose(f) != 0) {
-            snprintf(why, why_len, "--trace %s: %s", j->path, strerror(errno));
+        rc = holmes_file_create(j->path, &f);
+        if (rc == 0 && fclose(f) != 0)
+            rc = -errno;
+        if (rc != 0) {
+            snprintf(why, why_len, "--trace %s: %s", j->path, holmes_file_strerror(rc));
             return -EINVAL;
         }
     }
@@ -114,11 +117,11 @@ static void name_process(const struct holmes_trace_job *j, int rank, char *text,
 static int write_file(const struct holmes_trace_job *j, const struct holmes_trace_part *parts)
 {
     uint64_t events = 0, dropped;
-    FILE *f = fopen(j->path, "we");
-    int rc;
+    FILE *f;
+    int rc = holmes_file_create(j->path, &f);
 
-    if (!f)
-        return -errno;
+    if (rc != 0)
+        return rc;
     rc = holmes_trace_write(f, parts, j->group->world, &events, &dropped);
     if (fclose(f) != 0 && rc == 0)
         rc = -errno;
