@@ -521,6 +521,23 @@ Test(launch, ranks_that_run_where_they_were_not_planned)
     }
 }
 
+/* The last warning before a failure is told as its cause, and this is none. */
+Test(launch, a_host_that_was_not_planned_is_no_cause)
+{
+    uint16_t port = free_port();
+    struct process p[2];
+
+    start_by_hand(&p[0], 0, port,
+                  "--steps 3 --serve --planned-hosts h1,h0 --cluster A,A --plugin nosuch");
+    start_by_hand(&p[1], 1, port, "--steps 3 --planned-hosts h1,h0 --cluster A,A");
+    for (int r = 0; r < 2; r++)
+        cr_expect(process_wait(&p[r], PATIENCE_MS), "rank %d is still running", r);
+    cr_expect_eq(p[0].status, 1, "%d: %s", p[0].status, p[0].err);
+    cr_expect_not_null(strstr(p[0].err, "rank 0, planned for h1, runs on h0"), "%s", p[0].err);
+    cr_expect_not_null(strstr(p[0].err, "cannot use --plugin nosuch"), "%s", p[0].err);
+    cr_expect_null(strstr(p[0].err, "(rank 0, planned"), "%s", p[0].err);
+}
+
 /* Pipelines would cross clusters in other places than planned. */
 Test(launch, a_rank_in_another_cluster_than_planned_ends_the_job)
 {

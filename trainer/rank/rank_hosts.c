@@ -8,6 +8,7 @@
 
 #include "launch.h"
 #include "log.h"
+#include "notes.h"
 #include "planned.h"
 
 #define TEXT_MAX 1024
@@ -44,6 +45,7 @@ static void warn(const struct summary *elsewhere, const struct summary *unknown)
                     "%s, a name that the plan does not have%s: whether ranks are where they were "
                     "planned is not known",
                     unknown->first, others(unknown, buf));
+    holmes_notes_show(NULL, NULL); /* no cause of what may fail later */
 }
 
 /* Rank 0 hears of all. */

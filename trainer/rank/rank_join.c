@@ -182,11 +182,13 @@ int holmes_rank_place(struct rank *r)
     if (rc == 0)
         rc = holmes_group_check_hosts(r->group, hosts, why, sizeof why);
     stage = rc == 0 ? holmes_group_straddles(r->group, clusters) : -1;
-    if (stage >= 0 && r->rank == 0 && c->placement == HOLMES_PLACEMENT_PLANNED)
+    if (stage >= 0 && r->rank == 0 && c->placement == HOLMES_PLACEMENT_PLANNED) {
         holmes_warn(TRAIN,
                     "the replicas of stage %d lie in different clusters: their gradients "
                     "cross between them in every step",
                     stage);
+        holmes_notes_show(NULL, NULL); /* no cause of what may fail later */
+    }
     free(numbers);
     free(clusters);
     return rc == 0 ? 0 : holmes_rank_fail(r, HOLMES_EXIT_USAGE, false, "%s", why);
