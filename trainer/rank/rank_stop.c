@@ -17,6 +17,8 @@
 #include "launch.h"
 #include "log.h"
 
+#define NO_SIGNAL 0 /* in place of a signal's number: the listener ends */
+
 static const int heard[] = {SIGTERM, SIGINT, SIGUSR1};
 static int signal_out = -1; /* write end, for the handler */
 
@@ -118,8 +120,8 @@ static void *listen_main(void *arg)
         if (poll(&fd, 1, wait_ms(s)) > 0) {
             ssize_t n = read(s->fds[0], &sig, 1);
 
-            if (n == 0)
-                return NULL; /* the other end is closed */
+            if (n == 1 && sig == NO_SIGNAL)
+                return NULL;
             if (n == 1)
                 hear(r, sig);
         }
@@ -185,8 +187,9 @@ void holmes_rank_stop_close(struct rank *r)
     /* Nothing is left that a late copy of the signal could end. */
     for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
         signal(heard[i], stopped ? SIG_IGN : SIG_DFL);
-    close(s->fds[1]);
+    while (write(s->fds[1], &(unsigned char){NO_SIGNAL}, 1) != 1)
+        poll(NULL, 0, 1); /* full of signals, which the listener takes out */
     pthread_join(s->thread, NULL);
-    close(s->fds[0]);
+    /* The pipe stays open: on some thread of a library a handler may still be about to write. */
     s->listening = false;
 }
