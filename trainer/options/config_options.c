@@ -85,9 +85,9 @@ const struct holmes_spec holmes_specs[] = {
      AT(max_skipped), 1, 1000000, "10"},
     {"seed", "N", "of weights and data; every split of the ranks sees the same", SPEC_U64, AT(seed),
      .def = "1"},
-    {"kernels", "ref|cpu|cuda|cuda-bf16",
-     "plain C; OpenBLAS and vectorised loops; an NVIDIA GPU with all numbers in float32, or with "
-     "activations in bfloat16 and masters of the weights in float32",
+    {"kernels", "NAME",
+     "ref: plain C; cpu: OpenBLAS and vectorised loops; cuda: an NVIDIA GPU, all numbers in "
+     "float32; cuda-bf16: activations in bfloat16, master weights in float32; see docs/gpu.md",
      SPEC_TEXT, AT(kernels), .def = "cpu"},
     {"threads", "N", "threads of the kernels per rank; 0: cores / local ranks", SPEC_INT,
      AT(threads), 0, 1024, "0"},
@@ -113,13 +113,11 @@ const struct holmes_spec holmes_specs[] = {
      SPEC_ORDER, AT(rank_order)},
     {"stage-layers", "LIST",
      "layers of each stage (as even as it goes); with virtual stages of each of their V*P parts, "
-     "in "
-     "the model's order",
+     "in the model's order",
      SPEC_LIST, AT(stage_layers)},
     {"virtual-stages", "V",
-     "parts of the model that a rank of the pipeline has: the bubble is V times smaller, V times "
-     "as "
-     "many activations are sent; see docs/overlap.md",
+     "parts of the model that each rank of the pipeline has: the bubble is V times smaller, V "
+     "times as many activations are sent; see docs/overlap.md",
      SPEC_INT, AT(virtual_stages), 1, 16, "1"},
     {"overlap", "on|off",
      "on: gradients are summed over the replicas while backward still runs, and new weights come "
@@ -145,13 +143,13 @@ const struct holmes_spec holmes_specs[] = {
      "host the rendezvous service: together with --rank in this rank; alone in a process of its "
      "own, that ends with the job",
      SPEC_START, AT(serve)},
-    {"host-label", "NAME[,NAME...]",
+    {"host-label", "NAME[,...]",
      "name of this rank's host in the log, or one for each rank "
      "(the host's name)",
      SPEC_LIST, AT(host_labels)},
-    {"cluster", "NAME[,NAME...]", "cluster of this rank, or one for each rank", SPEC_LIST,
+    {"cluster", "NAME[,...]", "cluster of this rank, or one for each rank", SPEC_LIST,
      AT(clusters)},
-    {"planned-hosts", "NAME[,NAME...]",
+    {"planned-hosts", "NAME[,...]",
      "host on which a plan has this rank, or one for each rank, as in the files of holmes-topo: a "
      "rank that runs in another cluster ends the job, another host is warned of",
      SPEC_LIST, AT(planned_hosts)},
@@ -174,8 +172,7 @@ const struct holmes_spec holmes_specs[] = {
     {.doc = "Checkpoints (docs/checkpoint.md)", .type = SPEC_GROUP},
     {"save", "DIR",
      "write checkpoints into DIR, which all hosts must see: step-00000100 after step 100; always "
-     "one "
-     "after the last step",
+     "one after the last step",
      SPEC_TEXT, AT(save)},
     {"save-every", "N", "and one every N steps; 0: only after the last step", SPEC_INT,
      AT(save_every), 0, 1e9, "0"},
@@ -223,8 +220,8 @@ _Static_assert(NSPECS <= HOLMES_CONFIG_OPTIONS, "raise HOLMES_CONFIG_OPTIONS");
 
 static const char program_doc[] =
     "Trains a GPT on the bytes of a text file or on the tokens of an indexed dataset, in one "
-    "process "
-    "or split over ranks as pipeline stages, replicas and tensor groups that talk through an NCCL "
+    "process or split over ranks as pipeline stages, replicas and tensor groups that talk through "
+    "an NCCL "
     "net plugin.\v"
     "Values in brackets are what holds when nothing is said.\n"
     "\n"
