@@ -3,9 +3,8 @@
 # namespaces) train a small GPT; the link between them is shaped so that the reduce-scatter of a step
 # takes as long as its backward, measured just before: the link is the limit, not the processors.
 # Steps with overlap on, off and without communication are then timed in turns.
-#   bench/overlap.sh [--rounds N] [--out DIR]    default: 5 rounds, overlap-out
 # Prints the table and the hidden share, and leaves trace.json, the time line of a few steps with
-# overlap, for ui.perfetto.dev or `holmes-train report`. A minute or two, on a quiet machine.
+# overlap, for ui.perfetto.dev or `holmes-train report`. `bench/overlap.sh --help`; docs/overlap.md.
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 PATH=$PATH:/usr/sbin:/sbin # for users whose PATH lacks ip and tc
@@ -16,6 +15,18 @@ plugin=$top/build/plugin/libnccl-net-holmes.so
 # 6.4 million parameters, 26 MB of gradients; one microbatch for each replica, so that backward is
 # one piece as long as the sums.
 model="--layers 8 --channels 256 --heads 4 --seq-len 64 --batch 16 --microbatch 8"
+
+usage() {
+    cat <<'EOT'
+Usage: bench/overlap.sh [OPTION...]
+
+Two data-parallel ranks over a link on which the sums of a step take as long as its backward: how much
+of that --overlap hides. A minute or two; needs two idle cores, and root or user namespaces.
+
+  --rounds N   rounds of steps with overlap, without, and without communication (5)
+  --out DIR    where logs and trace.json go (overlap-out)
+EOT
+}
 
 say() { printf '%s\n' "$*"; }
 fail() {
@@ -33,6 +44,10 @@ while [ $# -gt 0 ]; do
         --out) out=$2 ;;
         esac
         shift
+        ;;
+    -h | --help)
+        usage
+        exit
         ;;
     *) fail "no option '$1': --rounds N and --out DIR are right" ;;
     esac
