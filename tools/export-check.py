@@ -3,8 +3,9 @@
 
 MODEL is the folder, LOG the run's log (--log) whose last checkpoint was exported, trained on a text
 file. Computes the loss on the sequences that the run's last evaluation used and compares the two.
-Exit status 1 when they differ by more than 1e-5, 2 without PyTorch. Needs torch (Debian: python3-torch); names, order
-and orientation of the weights are those of Hugging Face's transformers, which is not needed.
+Exit status 1 when they differ by more than 1e-5, 2 without PyTorch. Needs torch (Debian:
+python3-torch); names, order and orientation of the weights are those of Hugging Face's transformers,
+which is not needed.
 """
 import json
 import struct
