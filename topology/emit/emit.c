@@ -151,8 +151,9 @@ void holmes_emit_title(const struct holmes_plan_doc *doc, const char *what, FILE
 
     fprintf(out, "# %s.\n# From a plan of holmes-topo: ", what);
     holmes_emit_plain(doc->request.model.name[0] ? doc->request.model.name : "a GPT", out);
-    fprintf(out, ", %" PRId64 " ranks (tensor %d, data %d, pipeline %d) on %d nodes\n", p->world,
-            p->tensor, p->data, p->pipeline, p->nnodes);
+    fprintf(out, ", %" PRId64 " rank%s (tensor %d, data %d, pipeline %d) on %d node%s\n", p->world,
+            p->world == 1 ? "" : "s", p->tensor, p->data, p->pipeline, p->nnodes,
+            p->nnodes == 1 ? "" : "s");
 }
 
 /* Open MPI's and DeepSpeed's form. */

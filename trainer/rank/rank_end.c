@@ -119,6 +119,20 @@ static int collect_traffic(struct rank *r, json_t *all)
     return code;
 }
 
+static void print_trained(const struct rank *r, int steps, double seconds)
+{
+    const struct holmes_config *c = r->config;
+
+    printf("trained %d step%s in %.1f s: %.0f tokens/s, %.0f ms per step", steps,
+           steps == 1 ? "" : "s", seconds, (double)steps * c->batch * c->model.seq_len / seconds,
+           seconds / steps * 1e3);
+    if (r->loss_count > 0)
+        printf(", loss %.3f", r->loss_sum / r->loss_count);
+    if (r->loss_count > 1)
+        printf(" (mean of the last %d)", r->loss_count);
+    putchar('\n');
+}
+
 static int print_results(const struct rank *r, double seconds, double held_out, const json_t *all)
 {
     const struct holmes_config *c = r->config;
@@ -131,11 +145,7 @@ static int print_results(const struct rank *r, double seconds, double held_out, 
                "it\n",
                r->last_step, c->steps);
     if (steps > 0)
-        printf("trained %d steps in %.1f s: %.0f tokens/s, %.0f ms per step, loss %.3f (mean of "
-               "the last %d)\n",
-               steps, seconds, (double)steps * c->batch * c->model.seq_len / seconds,
-               seconds / steps * 1e3, r->loss_count ? r->loss_sum / r->loss_count : 0,
-               r->loss_count);
+        print_trained(r, steps, seconds);
     else
         printf("nothing left to train: %s is at --steps %d\n", r->resumed.path, c->steps);
     if (r->skipped > 0)

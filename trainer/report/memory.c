@@ -152,11 +152,12 @@ static int print_group(const struct holmes_config *c, const struct holmes_group 
     struct holmes_table *t = table();
     int rc = t ? 0 : -ENOMEM;
 
-    fprintf(out, "%.2f million parameters over tensor %d x pipeline %d x data %d = %d ranks\n",
+    fprintf(out, "%.2f million parameters over tensor %d x pipeline %d x data %d = %d rank%s\n",
             (double)holmes_model_params(&c->model) / 1e6, c->tensors, c->stages, c->replicas,
-            g->world);
-    fprintf(out, "%d microbatches of %d sequences of %d tokens in a step of each replica%s\n\n",
-            holmes_config_microbatches(c), c->microbatch, c->model.seq_len,
+            g->world, g->world == 1 ? "" : "s");
+    fprintf(out, "%d microbatch%s of %d sequence%s of %d tokens in a step of each replica%s\n\n",
+            holmes_config_microbatches(c), holmes_config_microbatches(c) == 1 ? "" : "es",
+            c->microbatch, c->microbatch == 1 ? "" : "s", c->model.seq_len,
             c->recompute ? "; activations are recomputed" : "");
     for (int p = 0; p < c->stages && rc == 0; p++) {
         for (int j = 0; j < c->tensors && rc == 0; j++) {
