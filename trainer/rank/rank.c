@@ -116,8 +116,7 @@ static void close_all(struct rank *r, int linger_ms)
     holmes_wires_close(&r->wires);
     holmes_rank_may_speak(r); /* nothing is left to be said, and the connection goes */
     holmes_rank_stop_close(r);
-    if (r->rdv)
-        holmes_rdv_on_abort(r->rdv, NULL, NULL);
+    holmes_rank_no_more_ends(r);
     holmes_rdv_leave(r->rdv);
     if (r->server)
         holmes_rdv_server_wait(r->server, linger_ms);
@@ -134,6 +133,7 @@ static int init(struct rank *r, const struct holmes_config *c)
     *r = (struct rank){.config = c,
                        .rank = c->rank > 0 ? c->rank : 0,
                        .world = holmes_config_world(c),
+                       .closing_fd = -1,
                        .last_step = c->steps};
     r->hosts = calloc((size_t)r->world, sizeof *r->hosts);
     r->clusters = calloc((size_t)r->world, sizeof *r->clusters);

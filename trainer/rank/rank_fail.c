@@ -2,11 +2,13 @@
  */
 #include "rank_priv.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -60,35 +62,56 @@ bool holmes_rank_may_speak(struct rank *r)
     return !atomic_exchange(&r->spoken, true);
 }
 
+/* Whether this rank closes within the grace: its connection goes then. */
+static bool closes(const struct rank *r)
+{
+    struct pollfd closing = {.fd = r->closing_fd, .events = POLLIN};
+
+    return poll(&closing, 1, RANK_GRACE_S * 1000) != 0;
+}
+
 /* A rank that computes does not see that the job has ended before it next waits for others, which
  * may be long; this ends it. A rank that is on its way out gets as long again. */
 static void *end_in_time(void *arg)
 {
     struct rank *r = arg;
-    struct timespec grace = {.tv_sec = RANK_GRACE_S};
     char sentence[500];
 
-    nanosleep(&grace, NULL);
+    if (closes(r))
+        return NULL;
     if (holmes_rank_may_speak(r)) {
         snprintf(sentence, sizeof sentence, "the job ended: %s", holmes_rdv_reason(r->rdv));
         if (r->config->launcher_fd < 0)
             holmes_rank_say(r, sentence);
-    } else {
-        nanosleep(&grace, NULL);
+    } else if (closes(r)) {
+        return NULL;
     }
     _exit(HOLMES_EXIT_PEER);
 }
 
 void holmes_rank_job_ended(void *ctx)
 {
-    pthread_attr_t attr;
-    pthread_t id;
+    struct rank *r = ctx;
 
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    if (pthread_create(&id, &attr, end_in_time, ctx) != 0)
-        holmes_warn(TRAIN, "no thread to end this rank in time");
-    pthread_attr_destroy(&attr);
+    r->closing_fd = eventfd(0, EFD_CLOEXEC);
+    if (r->closing_fd >= 0 && pthread_create(&r->ender, NULL, end_in_time, r) == 0)
+        return;
+    holmes_warn(TRAIN, "no thread to end this rank in time");
+    if (r->closing_fd >= 0)
+        close(r->closing_fd);
+    r->closing_fd = -1;
+}
+
+void holmes_rank_no_more_ends(struct rank *r)
+{
+    if (r->rdv)
+        holmes_rdv_on_abort(r->rdv, NULL, NULL);
+    if (r->closing_fd < 0)
+        return;
+    eventfd_write(r->closing_fd, 1);
+    pthread_join(r->ender, NULL);
+    close(r->closing_fd);
+    r->closing_fd = -1;
 }
 
 /* `remote`: the failure may be the consequence of another rank's. Returns the exit status. */

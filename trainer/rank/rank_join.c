@@ -119,6 +119,8 @@ int holmes_rank_meet(struct rank *r)
     if (rc == 0)
         rc = holmes_rdv_put(r->rdv, key, r->clusters[r->rank], sizeof r->clusters[0]);
     for (int i = 0; i < r->world && rc == 0; i++) {
+        if (i == r->rank)
+            continue; /* known, and read by the thread that hears signals */
         snprintf(key, sizeof key, "host/%d", i);
         rc = holmes_rdv_get(r->rdv, key, r->hosts[i], sizeof r->hosts[i], &len, rank_join_ms(r));
         snprintf(key, sizeof key, "cluster/%d", i);

@@ -59,6 +59,9 @@ struct rank {
     int last_step; /* that is trained: --steps, unless a signal ends the run before */
     struct rank_stop stop;
     atomic_bool spoken;
+
+    pthread_t ender; /* ends this rank when the job has ended; while closing_fd >= 0 */
+    int closing_fd;
 };
 
 static inline int rank_join_ms(const struct rank *r)
@@ -79,6 +82,8 @@ void holmes_rank_say(const struct rank *r, const char *sentence);
 bool holmes_rank_may_speak(struct rank *r);
 /* The rendezvous' news, on its thread, that the job has ended; ctx: the rank. */
 void holmes_rank_job_ended(void *ctx);
+/* Before the rendezvous is left: nothing of that news is under way any more. */
+void holmes_rank_no_more_ends(struct rank *r);
 /* Says what went wrong and ends the job for all. `remote`: it may be the consequence of another
  * rank's failure, whose news is then waited for. Returns the exit status. */
 int holmes_rank_fail(struct rank *r, int code, bool remote, const char *fmt, ...)
