@@ -6,9 +6,9 @@
 
 #include "transport/ofi/ofi.h"
 
-static struct ofi_blob accepting(const char *addr, uint16_t port)
+static struct tcp_blob accepting(const char *addr, uint16_t port)
 {
-    struct ofi_blob b = {.role = WIRE_ACCEPT, .secret = 0x0123456789abcdef};
+    struct tcp_blob b = {.role = WIRE_ACCEPT, .secret = 0x0123456789abcdef};
 
     if (strchr(addr, ':')) {
         b.addr.in6.sin6_family = AF_INET6;
@@ -24,12 +24,12 @@ static struct ofi_blob accepting(const char *addr, uint16_t port)
 
 static void expect_round_trip(const char *addr)
 {
-    struct ofi_blob in = accepting(addr, 40123), out;
-    uint8_t bytes[OFI_BLOB_LEN];
-    size_t len = holmes_ofi_blob_encode(&in, bytes);
+    struct tcp_blob in = accepting(addr, 40123), out;
+    uint8_t bytes[TCP_BLOB_LEN];
+    size_t len = tcp_blob_encode(OFI_MAGIC, &in, bytes);
 
     memset(&out, 0xff, sizeof out);
-    cr_assert_eq(holmes_ofi_blob_decode(bytes, len, &out), 0);
+    cr_assert_eq(tcp_blob_decode(OFI_MAGIC, bytes, len, &out), 0);
     cr_assert_eq(out.role, WIRE_ACCEPT);
     cr_assert_eq(out.secret, in.secret);
     cr_assert_eq(memcmp(&out.addr, &in.addr, sizeof out.addr), 0);
@@ -43,28 +43,28 @@ Test(wire_blob, carries_address_and_secret)
 
 Test(wire_blob, fits_the_handshake)
 {
-    cr_assert_leq(OFI_BLOB_LEN, HOLMES_LANE_BLOB_MAX);
+    cr_assert_leq(TCP_BLOB_LEN, HOLMES_LANE_BLOB_MAX);
 }
 
 Test(wire_blob, has_the_documented_layout)
 {
-    static const uint8_t expected[OFI_BLOB_LEN] = {
+    static const uint8_t expected[TCP_BLOB_LEN] = {
         'H',  'O',  'F',  'I',  1,    1,    4,    0, /* magic, version, role, family */
         0x9c, 0xbb, 0,    0,                         /* port 40123 */
         0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 10, 1, 2, 3};
-    struct ofi_blob b = accepting("10.1.2.3", 40123);
-    uint8_t bytes[OFI_BLOB_LEN];
+    struct tcp_blob b = accepting("10.1.2.3", 40123);
+    uint8_t bytes[TCP_BLOB_LEN];
 
-    cr_assert_eq(holmes_ofi_blob_encode(&b, bytes), (size_t)OFI_BLOB_LEN);
+    cr_assert_eq(tcp_blob_encode(OFI_MAGIC, &b, bytes), (size_t)TCP_BLOB_LEN);
     cr_assert_eq(memcmp(bytes, expected, sizeof expected), 0);
 }
 
 /* Every bit of the fixed fields matters; address, port and secret are free. */
 Test(wire_blob, refuses_any_change_of_a_fixed_field)
 {
-    struct ofi_blob b = accepting("10.1.2.3", 40123), out;
-    uint8_t good[OFI_BLOB_LEN], bad[OFI_BLOB_LEN];
-    size_t len = holmes_ofi_blob_encode(&b, good);
+    struct tcp_blob b = accepting("10.1.2.3", 40123), out;
+    uint8_t good[TCP_BLOB_LEN], bad[TCP_BLOB_LEN];
+    size_t len = tcp_blob_encode(OFI_MAGIC, &b, good);
 
     for (size_t i = 0; i < len; i++) {
         bool fixed = i < 8 || i == 10 || i == 11 || i >= 24;
@@ -74,7 +74,7 @@ Test(wire_blob, refuses_any_change_of_a_fixed_field)
                 continue; /* the other family, equally good */
             memcpy(bad, good, len);
             bad[i] ^= (uint8_t)(1 << bit);
-            cr_assert_eq(holmes_ofi_blob_decode(bad, len, &out), -EPROTO, "byte %zu bit %d", i,
+            cr_assert_eq(tcp_blob_decode(OFI_MAGIC, bad, len, &out), -EPROTO, "byte %zu bit %d", i,
                          bit);
         }
     }
@@ -82,42 +82,45 @@ Test(wire_blob, refuses_any_change_of_a_fixed_field)
 
 Test(wire_blob, refuses_every_other_length)
 {
-    struct ofi_blob b = accepting("fd00::7", 1), out;
-    uint8_t bytes[OFI_BLOB_LEN + 8] = {0};
-    size_t good = holmes_ofi_blob_encode(&b, bytes);
+    struct tcp_blob b = accepting("fd00::7", 1), out;
+    uint8_t bytes[TCP_BLOB_LEN + 8] = {0};
+    size_t good = tcp_blob_encode(OFI_MAGIC, &b, bytes);
 
     for (size_t len = 0; len < sizeof bytes; len++)
-        cr_assert_eq(holmes_ofi_blob_decode(bytes, len, &out), len == good ? 0 : -EPROTO);
+        cr_assert_eq(tcp_blob_decode(OFI_MAGIC, bytes, len, &out), len == good ? 0 : -EPROTO);
 }
 
 Test(wire_blob, refuses_port_or_secret_zero)
 {
-    struct ofi_blob b = accepting("10.1.2.3", 0), out;
-    uint8_t bytes[OFI_BLOB_LEN];
+    struct tcp_blob b = accepting("10.1.2.3", 0), out;
+    uint8_t bytes[TCP_BLOB_LEN];
 
-    cr_assert_eq(holmes_ofi_blob_decode(bytes, holmes_ofi_blob_encode(&b, bytes), &out), -EPROTO);
+    cr_assert_eq(tcp_blob_decode(OFI_MAGIC, bytes, tcp_blob_encode(OFI_MAGIC, &b, bytes), &out),
+                 -EPROTO);
     b = accepting("10.1.2.3", 5);
     b.secret = 0;
-    cr_assert_eq(holmes_ofi_blob_decode(bytes, holmes_ofi_blob_encode(&b, bytes), &out), -EPROTO);
+    cr_assert_eq(tcp_blob_decode(OFI_MAGIC, bytes, tcp_blob_encode(OFI_MAGIC, &b, bytes), &out),
+                 -EPROTO);
 }
 
 Test(wire_blob, request_is_refused_unless_whole_and_ours)
 {
-    uint8_t good[OFI_REQUEST_LEN], bad[OFI_REQUEST_LEN];
+    uint8_t good[TCP_REQUEST_LEN], bad[TCP_REQUEST_LEN];
     uint64_t secret = 0;
 
-    holmes_ofi_request_encode(77, good);
-    cr_assert_eq(holmes_ofi_request_decode(good, sizeof good, &secret), 0);
+    tcp_request_encode(OFI_MAGIC, 77, good);
+    cr_assert_eq(tcp_request_decode(OFI_MAGIC, good, sizeof good, &secret), 0);
     cr_assert_eq(secret, 77u);
     for (size_t len = 0; len < sizeof good; len++)
-        cr_assert_eq(holmes_ofi_request_decode(good, len, &secret), -EPROTO);
+        cr_assert_eq(tcp_request_decode(OFI_MAGIC, good, len, &secret), -EPROTO);
     for (size_t i = 0; i < 8; i++) {
         memcpy(bad, good, sizeof good);
         bad[i] ^= 0x10;
-        cr_assert_eq(holmes_ofi_request_decode(bad, sizeof bad, &secret), -EPROTO, "byte %zu", i);
+        cr_assert_eq(tcp_request_decode(OFI_MAGIC, bad, sizeof bad, &secret), -EPROTO, "byte %zu",
+                     i);
     }
-    holmes_ofi_request_encode(0, bad);
-    cr_assert_eq(holmes_ofi_request_decode(bad, sizeof bad, &secret), -EPROTO);
+    tcp_request_encode(OFI_MAGIC, 0, bad);
+    cr_assert_eq(tcp_request_decode(OFI_MAGIC, bad, sizeof bad, &secret), -EPROTO);
 }
 
 Test(wire_blob, library_errors_become_errno)

@@ -31,9 +31,9 @@ static void listen_end_open(struct wire_end *e)
 
 static struct sockaddr_in blob_address(const struct half *h)
 {
-    struct ofi_blob b;
+    struct tcp_blob b;
 
-    cr_assert_eq(holmes_ofi_blob_decode(h->blob, h->len, &b), 0);
+    cr_assert_eq(tcp_blob_decode(OFI_MAGIC, h->blob, h->len, &b), 0);
     return b.addr.in;
 }
 

@@ -19,24 +19,14 @@
 #include <stdbool.h>
 
 #include "../driver.h"
+#include "../tcp_peer.h"
 #include "list.h"
 
 /* The API this code is written for. A newer library serves it; an older one refuses. */
 #define OFI_API_VERSION FI_VERSION(1, 17)
 
-/* ---- what crosses the network ------------------------------------------------------------- */
-
-#define OFI_WIRE_MAGIC   0x484f4649u /* "HOFI" */
-#define OFI_WIRE_VERSION 1           /* 1: first */
-
-/* Blob of an accepting lane: where the passive endpoint listens and what to quote there. Big
- * endian, 36 bytes: magic 4, version 1, role 1, family 1 (4 or 6), zero 1, port 2, zero 2,
- * secret 8, address 16. A connecting lane's blob is the first 8 bytes, family 0. */
-#define OFI_BLOB_HEAD 8
-#define OFI_BLOB_LEN  36
-
-/* Private data of a connect request. Big endian, 16 bytes: magic 4, version 1, zero 3, secret 8. */
-#define OFI_REQUEST_LEN 16
+/* Of the blob and of the private data of a connect request (tcp_peer.h). */
+#define OFI_MAGIC 0x484f4649u /* "HOFI" */
 
 /* ---- library ------------------------------------------------------------------------------ */
 
@@ -125,12 +115,6 @@ struct wire_lane {
     struct ofi_op *silent_op; /* names this lane when a write fails that is not reported */
 };
 
-static inline bool holmes_ofi_is_unspecified(const struct holmes_addr *a)
-{
-    return a->sa.sa_family == AF_INET ? a->in.sin_addr.s_addr == htonl(INADDR_ANY)
-                                      : IN6_IS_ADDR_UNSPECIFIED(&a->in6.sin6_addr);
-}
-
 /* Leaves -EAGAIN or 0 for an error once; later errors are dropped. */
 void holmes_ofi_lane_fail(struct wire_lane *lane, int error);
 
@@ -176,16 +160,5 @@ int holmes_ofi_cq_open(struct wire_nic *wn, struct wire_cq **out);
 void holmes_ofi_cq_close(struct wire_cq *cq);
 int holmes_ofi_cq_poll(struct wire_cq *cq, struct wire_event *events, int max);
 int holmes_ofi_lane_post(struct wire_lane *lane, const struct wire_write *w);
-
-/* ofi_wire.c: the byte layouts above. Parsers return 0 or -EPROTO, and check every byte. */
-struct ofi_blob {
-    enum wire_role role;
-    struct holmes_addr addr; /* accepting */
-    uint64_t secret;
-};
-size_t holmes_ofi_blob_encode(const struct ofi_blob *b, uint8_t out[OFI_BLOB_LEN]);
-int holmes_ofi_blob_decode(const void *bytes, size_t len, struct ofi_blob *out);
-void holmes_ofi_request_encode(uint64_t secret, uint8_t out[OFI_REQUEST_LEN]);
-int holmes_ofi_request_decode(const void *bytes, size_t len, uint64_t *secret);
 
 #endif

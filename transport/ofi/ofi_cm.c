@@ -47,7 +47,7 @@ static void on_request(struct wire_nic *wn, struct fi_info *req, const void *dat
     uint64_t secret;
     int rc;
 
-    if (holmes_ofi_request_decode(data, len, &secret) != 0) {
+    if (tcp_request_decode(OFI_MAGIC, data, len, &secret) != 0) {
         request_reject(wn, req, "its private data is not ours");
         return;
     }

@@ -13,14 +13,6 @@
 #include "log.h"
 #include "ofi.h"
 
-static void addr_set_port(struct holmes_addr *a, uint16_t port)
-{
-    if (a->sa.sa_family == AF_INET6)
-        a->in6.sin6_port = htons(port);
-    else
-        a->in.sin_port = htons(port);
-}
-
 /* One try at one port. -EADDRINUSE may come from bind or, when two processes raced through bind
  * with SO_REUSEADDR, from listen. */
 static int pep_listen(struct wire_nic *wn, uint16_t port)
@@ -34,7 +26,7 @@ static int pep_listen(struct wire_nic *wn, uint16_t port)
     info = holmes_ofi.dupinfo(wn->info);
     if (!info)
         return -ENOMEM;
-    addr_set_port(&at, port);
+    tcp_addr_set_port(&at, htons(port));
     memcpy(info->src_addr, &at, info->src_addrlen);
     rc = holmes_ofi_open_errno(fi_passive_ep(wn->fabric, info, &pep, wn));
     holmes_ofi.freeinfo(info);

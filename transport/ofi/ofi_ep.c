@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "log.h"
 #include "ofi.h"
@@ -31,20 +30,11 @@ void holmes_ofi_lane_fail(struct wire_lane *lane, int error)
     }
 }
 
-static int secret_make(uint64_t *out)
-{
-    do {
-        if (getrandom(out, sizeof *out, 0) != sizeof *out)
-            return -EIO;
-    } while (*out == 0);
-    return 0;
-}
-
 int holmes_ofi_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,
                            const struct wire_lane_params *params, void *blob, size_t *blob_len,
                            struct wire_lane **out)
 {
-    struct ofi_blob b = {.role = role, .addr = wn->listen};
+    struct tcp_blob b = {.role = role, .addr = wn->listen};
     struct wire_lane *lane = calloc(1, sizeof *lane);
     int rc = 0;
 
@@ -56,7 +46,7 @@ int holmes_ofi_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_ro
     lane->role = role;
     atomic_init(&lane->status, -EAGAIN);
     if (role == WIRE_ACCEPT)
-        rc = secret_make(&lane->secret);
+        rc = tcp_secret_make(&lane->secret);
     if (rc == 0) {
         lane->silent_op = holmes_ofi_op_get(lane, NULL, true);
         rc = lane->silent_op ? 0 : -ENOMEM;
@@ -66,7 +56,7 @@ int holmes_ofi_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_ro
         return rc;
     }
     b.secret = lane->secret;
-    *blob_len = holmes_ofi_blob_encode(&b, blob);
+    *blob_len = tcp_blob_encode(OFI_MAGIC, &b, blob);
     pthread_mutex_lock(&wn->lock);
     holmes_list_append(&wn->lanes, &lane->node);
     pthread_mutex_unlock(&wn->lock);
@@ -118,25 +108,6 @@ int holmes_ofi_lane_answer(struct wire_lane *lane, struct fi_info *req)
     return 0;
 }
 
-/* The NIC's own address that can reach `to`: same family; a link-local target needs our scope. */
-static const struct holmes_addr *source_for(const struct wire_nic *wn, struct holmes_addr *to)
-{
-    for (int i = 0; i < wn->nic.naddrs; i++) {
-        const struct holmes_addr *a = &wn->nic.addrs[i];
-
-        if (a->sa.sa_family != to->sa.sa_family ||
-            (holmes_ofi_is_unspecified(a) && i + 1 < wn->nic.naddrs))
-            continue;
-        if (a->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&to->in6.sin6_addr)) {
-            if (!IN6_IS_ADDR_LINKLOCAL(&a->in6.sin6_addr))
-                continue;
-            to->in6.sin6_scope_id = a->in6.sin6_scope_id;
-        }
-        return a;
-    }
-    return NULL;
-}
-
 static int info_from(struct wire_nic *wn, const struct holmes_addr *src, struct fi_info **out)
 {
     struct fi_info *info;
@@ -156,30 +127,16 @@ void holmes_ofi_lane_via(struct wire_lane *lane, const struct holmes_addr *peer)
     lane->via = *peer;
 }
 
-/* The peer's port at the address where it was reached. */
-static void take_via(const struct wire_lane *lane, struct holmes_addr *to)
-{
-    in_port_t port = to->sa.sa_family == AF_INET ? to->in.sin_port : to->in6.sin6_port;
-
-    if (!holmes_ofi_is_unspecified(to) || lane->via.sa.sa_family == AF_UNSPEC)
-        return;
-    *to = lane->via;
-    if (to->sa.sa_family == AF_INET)
-        to->in.sin_port = port;
-    else
-        to->in6.sin6_port = port;
-}
-
-static int lane_dial(struct wire_lane *lane, struct ofi_blob *peer)
+static int lane_dial(struct wire_lane *lane, struct tcp_blob *peer)
 {
     const struct holmes_addr *src;
-    uint8_t request[OFI_REQUEST_LEN];
+    uint8_t request[TCP_REQUEST_LEN];
     struct fi_info *info;
     struct fid_ep *ep;
     int rc;
 
-    take_via(lane, &peer->addr);
-    src = source_for(lane->wn, &peer->addr);
+    tcp_take_via(&lane->via, &peer->addr);
+    src = tcp_source_for(&lane->wn->nic, &peer->addr);
     if (!src)
         return -EAFNOSUPPORT;
     rc = info_from(lane->wn, src, &info);
@@ -189,7 +146,7 @@ static int lane_dial(struct wire_lane *lane, struct ofi_blob *peer)
     holmes_ofi.freeinfo(info);
     if (rc != 0)
         return rc;
-    holmes_ofi_request_encode(peer->secret, request);
+    tcp_request_encode(OFI_MAGIC, peer->secret, request);
     rc = holmes_ofi_errno(fi_connect(ep, &peer->addr, request, sizeof request));
     if (rc != 0) {
         fi_close(&ep->fid);
@@ -201,10 +158,10 @@ static int lane_dial(struct wire_lane *lane, struct ofi_blob *peer)
 
 int holmes_ofi_lane_connect(struct wire_lane *lane, const void *blob, size_t blob_len)
 {
-    struct ofi_blob peer;
+    struct tcp_blob peer;
     int rc;
 
-    rc = holmes_ofi_blob_decode(blob, blob_len, &peer);
+    rc = tcp_blob_decode(OFI_MAGIC, blob, blob_len, &peer);
     if (rc == 0 && peer.role == lane->role)
         rc = -EPROTO;
     if (rc != 0)

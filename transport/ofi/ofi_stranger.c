@@ -38,9 +38,9 @@ static bool is_listen_addr(const struct wire_nic *wn, const struct holmes_addr *
 
     if (at.sa.sa_family != local->sa.sa_family)
         return false;
-    if (holmes_ofi_is_unspecified(&at) && at.sa.sa_family == AF_INET)
+    if (tcp_addr_is_unspecified(&at) && at.sa.sa_family == AF_INET)
         at.in.sin_addr = local->in.sin_addr;
-    else if (holmes_ofi_is_unspecified(&at))
+    else if (tcp_addr_is_unspecified(&at))
         at.in6.sin6_addr = local->in6.sin6_addr;
     return addr_equal(&at, local);
 }
