@@ -42,6 +42,8 @@ enum holmes_env_type {
       "file for the counters of every connection as JSON; %h host, %p process id")                 \
     X(WIRE, "HOLMES_WIRE", CHOICE, "auto", 0, 0, "auto|verbs|tcp",                                 \
       "what carries connections: auto chooses for each, verbs refuses where RDMA does not reach")  \
+    X(TCP, "HOLMES_TCP", CHOICE, "auto", 0, 0, "auto|libfabric|sockets",                           \
+      "what drives connections over TCP; the same on all ranks")                                   \
     X(PROBE_MS, "HOLMES_PROBE_MS", INT, "1000", 1, 60000, NULL,                                    \
       "milliseconds that the probe of an RDMA path may take when its ends do not tell")            \
     X(FABRIC, "HOLMES_FABRIC", STRING, NULL, 0, 0, NULL,                                           \

@@ -155,6 +155,8 @@ struct wire_ops {
 
 /* libfabric, provider tcp. */
 extern const struct wire_ops holmes_wire_ofi;
+/* TCP streams of our own; nothing to load. */
+extern const struct wire_ops holmes_wire_sock;
 /* libibverbs, reliable connections. */
 extern const struct wire_ops holmes_wire_verbs;
 

@@ -141,7 +141,7 @@ const struct test_nics *test_nics(void)
         nics_on_verbs(&nics, devices);
         return &nics;
     }
-    nics.ops = &holmes_wire_ofi;
+    nics.ops = getenv("HOLMES_TEST_SOCKETS") ? &holmes_wire_sock : &holmes_wire_ofi;
     nics.from = nics.to = test_loopback_nic("127.0.0.1");
     nics.notices_close = true;
     return &nics;

@@ -434,7 +434,7 @@ Test(wire_lanes, running_out_of_descriptors_is_said_at_every_step_and_leaks_none
     struct rlimit limit;
     struct half accepting;
     struct wire_end e;
-    int before, rc = -EMFILE, room;
+    int before, lowest, rc = -EMFILE, room;
 
     end_open(&e, wire, &nics->to);
     accepting = half_make(&e, WIRE_ACCEPT);
@@ -442,9 +442,11 @@ Test(wire_lanes, running_out_of_descriptors_is_said_at_every_step_and_leaks_none
     wire->nic_progress(e.wn);
     wire->nic_progress(e.wn);
     before = open_descriptors();
+    lowest = dup(0); /* below it there is no free one */
+    cr_assert_eq(close(lowest), 0);
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
     for (room = 0; room < 40 && rc != 0; room++) {
-        struct rlimit tight = {(rlim_t)(before + room), limit.rlim_max};
+        struct rlimit tight = {(rlim_t)(lowest + room), limit.rlim_max};
 
         cr_assert_eq(setrlimit(RLIMIT_NOFILE, &tight), 0);
         rc = open_everything(&accepting);
@@ -453,7 +455,7 @@ Test(wire_lanes, running_out_of_descriptors_is_said_at_every_step_and_leaks_none
         cr_assert_eq(open_descriptors(), before, "room for %d", room);
     }
     cr_assert_eq(rc, 0);
-    cr_assert_gt(room, 2, "the limit did not bind");
+    cr_assert_gt(room, 1, "the limit did not bind");
     wire->lane_close(accepting.lane);
     end_close(&e);
 }
