@@ -130,6 +130,18 @@ static void nics_on_verbs(struct test_nics *n, const char *devices)
 
 #endif
 
+const struct wire_ops *test_tcp_wire(void)
+{
+    const char *tcp = getenv("HOLMES_TCP");
+
+#ifdef HOLMES_HAVE_OFI
+    if (!tcp || strcmp(tcp, "sockets") != 0)
+        return &holmes_wire_ofi;
+#endif
+    (void)tcp;
+    return &holmes_wire_sock;
+}
+
 const struct test_nics *test_nics(void)
 {
     static struct test_nics nics;
@@ -141,7 +153,7 @@ const struct test_nics *test_nics(void)
         nics_on_verbs(&nics, devices);
         return &nics;
     }
-    nics.ops = getenv("HOLMES_TEST_SOCKETS") ? &holmes_wire_sock : &holmes_wire_ofi;
+    nics.ops = test_tcp_wire();
     nics.from = nics.to = test_loopback_nic("127.0.0.1");
     nics.notices_close = true;
     return &nics;

@@ -123,11 +123,11 @@ Test(choice, ports_without_a_path_fall_to_tcp_within_the_probes_time)
     start = holmes_now_ns();
     link_connect(&l);
     cr_assert_lt(holmes_now_ns() - start, patience_ns(5000));
-    both_say(&l, "tcp", "no RDMA path (RoCE v2 IPv4 10.0.0.1, 10.0.0.2)");
+    both_say(&l, test_tcp_wire()->name, "no RDMA path (RoCE v2 IPv4 10.0.0.1, 10.0.0.2)");
     cr_assert_eq(plan.probes, 4, "two rounds on two ends, not %d", plan.probes);
     moves_a_megabyte(&l);
     connect_again(&l);
-    both_say(&l, "tcp", "no RDMA path");
+    both_say(&l, test_tcp_wire()->name, "no RDMA path");
     cr_assert_eq(plan.probes, 4, "the answer was not kept");
     link_close(&l);
 }
@@ -164,14 +164,14 @@ Test(choice, descriptions_decide_without_a_probe)
     strcpy(to[0].rdma.fabric, "rack8");
     open_ends(&l, 1, 1);
     link_connect(&l);
-    both_say(&l, "tcp", "HOLMES_FABRIC differs (rack7, rack8)");
+    both_say(&l, test_tcp_wire()->name, "HOLMES_FABRIC differs (rack7, rack8)");
     link_close(&l);
 
     to[0].rdma.link_layer = HOLMES_LINK_INFINIBAND;
     strcpy(to[0].rdma.fabric, "");
     open_ends(&l, 1, 1);
     link_connect(&l);
-    both_say(&l, "tcp", "link layers differ (RoCE, InfiniBand)");
+    both_say(&l, test_tcp_wire()->name, "link layers differ (RoCE, InfiniBand)");
     moves_a_megabyte(&l);
     link_close(&l);
     cr_assert_eq(plan.probes, 0);
@@ -185,7 +185,7 @@ Test(choice, node_without_rdma_on_either_side_gets_tcp)
         two_rdma_nodes();
         open_ends(&l, side == 0 ? 0 : 1, side == 1 ? 0 : 1);
         link_connect(&l);
-        both_say(&l, "tcp", "has no RDMA port (lo)");
+        both_say(&l, test_tcp_wire()->name, "has no RDMA port (lo)");
         moves_a_megabyte(&l);
         link_close(&l);
     }
@@ -201,9 +201,9 @@ Test(choice, port_that_cannot_be_opened_on_one_side_gets_tcp)
         plan.broken = "stuck";
         open_ends(&l, 1, 1);
         link_connect(&l);
-        both_say(&l, "tcp", "mlx5_0: Permission denied");
+        both_say(&l, test_tcp_wire()->name, "mlx5_0: Permission denied");
         connect_again(&l);
-        both_say(&l, "tcp", "mlx5_0: Permission denied");
+        both_say(&l, test_tcp_wire()->name, "mlx5_0: Permission denied");
         cr_assert_eq(link_log_count("cannot open wire verbs: Permission denied"), 1, "once");
         link_close(&l);
     }
@@ -219,10 +219,10 @@ Test(choice, lost_device_or_link_gets_tcp_until_it_is_back)
     both_say(&l, "verbs", "probe passed");
     plan.status = -EIO;
     connect_again(&l);
-    both_say(&l, "tcp", "mlx5_0: device lost");
+    both_say(&l, test_tcp_wire()->name, "mlx5_0: device lost");
     plan.status = -ENETDOWN;
     connect_again(&l);
-    both_say(&l, "tcp", "mlx5_0: link down");
+    both_say(&l, test_tcp_wire()->name, "mlx5_0: link down");
     plan.status = 0;
     connect_again(&l);
     both_say(&l, "verbs", "probe passed");
@@ -238,7 +238,7 @@ Test(choice, missing_library_is_one_line_and_everything_over_tcp)
     open_ends(&l, 1, 1);
     cr_assert_eq(link_log_count("WARN libfake.so not found, RDMA off"), 2, "one for each process");
     link_connect(&l);
-    both_say(&l, "tcp", "libfake.so not found, RDMA off");
+    both_say(&l, test_tcp_wire()->name, "libfake.so not found, RDMA off");
     moves_a_megabyte(&l);
     link_close(&l);
 }
@@ -251,7 +251,7 @@ Test(choice, user_forces_tcp)
     setenv("HOLMES_WIRE", "tcp", 1);
     open_ends(&l, 1, 1);
     link_connect(&l);
-    both_say(&l, "tcp", "HOLMES_WIRE=tcp on ");
+    both_say(&l, test_tcp_wire()->name, "HOLMES_WIRE=tcp on ");
     cr_assert_eq(plan.probes, 0);
     link_close(&l);
 }
@@ -298,7 +298,7 @@ Test(choice, accepting_end_that_cannot_raise_rdma_falls_to_tcp)
     plan.lane_error_role = WIRE_ACCEPT;
     open_ends(&l, 1, 1);
     link_connect(&l);
-    both_say(&l, "tcp", "mlx5_0: Cannot allocate memory");
+    both_say(&l, test_tcp_wire()->name, "mlx5_0: Cannot allocate memory");
     moves_a_megabyte(&l);
     link_close(&l);
 }
@@ -409,7 +409,7 @@ Test(choice, ports_of_fused_nics_share_the_probes_time)
     start = holmes_now_ns();
     connect_devices(&l, fuse(l.a, from, 4), fuse(l.b, to, 4));
     cr_assert_lt(holmes_now_ns() - start, patience_ns(2000));
-    both_say(&l, "tcp", "no RDMA path");
+    both_say(&l, test_tcp_wire()->name, "no RDMA path");
     cr_assert_eq(plan.probes, 16, "two rounds of four pairs on two ends, not %d", plan.probes);
     link_close(&l);
 }
@@ -443,7 +443,7 @@ Test(choice, end_that_cannot_probe_gets_tcp_at_once)
         plan.lane_error_role = (enum wire_role)role;
         open_ends(&l, 1, 1);
         link_connect(&l);
-        both_say(&l, "tcp", "no RDMA path");
+        both_say(&l, test_tcp_wire()->name, "no RDMA path");
         cr_assert_eq(link_log_count("nic mlx5_0 cannot probe: "), 1);
         link_close(&l);
     }
@@ -459,7 +459,7 @@ Test(choice, probe_that_failed_here_is_tried_again_by_the_next_connection)
     plan.lane_error_role = WIRE_ACCEPT;
     open_ends(&l, 1, 1);
     link_connect(&l);
-    both_say(&l, "tcp", "no RDMA path");
+    both_say(&l, test_tcp_wire()->name, "no RDMA path");
     plan.probe_error = 0;
     connect_again(&l);
     both_say(&l, "verbs", "probe passed");

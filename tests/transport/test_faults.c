@@ -21,7 +21,7 @@ static void faulty_wire(const struct wire_ops *ops)
 {
     memset(&plan, 0, sizeof plan);
     wires[0] = fault_driver(ops, &plan);
-    wires[1] = ops->rdma ? &holmes_wire_ofi : NULL;
+    wires[1] = ops->rdma ? test_tcp_wire() : NULL;
     holmes_wires_override(wires);
 }
 
@@ -254,7 +254,7 @@ Test(faults, refused_resources_fail_the_set_up_with_their_reason)
     int rc;
 
     link_capture_log();
-    faulty_wire(&holmes_wire_ofi);
+    faulty_wire(test_tcp_wire());
     plan.load_error = -ELIBACC;
     cr_assert_eq(holmes_transport_create(&nic, 1, &t), -ELIBACC);
     plan.load_error = 0;

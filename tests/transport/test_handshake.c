@@ -19,6 +19,7 @@
 #include "link.h"
 #include "test_nics.h"
 #include "transport/conn.h"
+#include "transport/tcp_peer.h"
 
 /* The end under test. */
 struct end {
@@ -225,22 +226,15 @@ static void true_peer_gets_in(struct end *e)
 
 /* ---- the way to every state ---- */
 
-/* The blob of a lane of libfabric's wire (transport/ofi/ofi.h). */
+/* The blob of a lane over TCP (transport/tcp_peer.h). */
 static void blob_write(struct proto_lane_blob *b, bool accepts, uint16_t port)
 {
-    const uint8_t head[8] = {'H', 'O', 'F', 'I', 1, accepts, accepts ? 4 : 0};
+    const bool sockets = test_tcp_wire() == &holmes_wire_sock;
+    struct tcp_blob blob = {.role = accepts ? WIRE_ACCEPT : WIRE_CONNECT, .secret = 1};
 
-    memcpy(b->bytes, head, sizeof head);
-    b->len = 8;
-    if (!accepts)
-        return;
-    memset(b->bytes + 8, 0, 28);
-    b->bytes[8] = (uint8_t)(port >> 8);
-    b->bytes[9] = (uint8_t)port;
-    b->bytes[19] = 1; /* secret */
-    b->bytes[20] = 127;
-    b->bytes[23] = 1;
-    b->len = 36;
+    blob.addr.in = (struct sockaddr_in){
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    b->len = (uint16_t)tcp_blob_encode(sockets ? 0x48534f4b : 0x484f4649, &blob, b->bytes);
 }
 
 static struct proto_info good_info(bool accepts, uint16_t port)
@@ -300,7 +294,7 @@ static int reach(struct end *e, enum state state)
         if (!e->t)
             dialing_open(e);
         fd = script_accepts(e, &offer);
-        verdict = good_verdict(e, "tcp");
+        verdict = good_verdict(e, test_tcp_wire()->name);
         if (state == RAISING) {
             send_frame(fd, PROTO_VERDICT, &verdict);
             read_frame(e, fd, PROTO_INFO, &info, sizeof info);
@@ -641,7 +635,7 @@ Test(handshake, peer_that_cannot_probe_gets_tcp_at_once)
     read_frame(&e, fd, PROTO_VERDICT, &verdict, sizeof verdict);
     cr_assert_lt(holmes_now_ns() - start, patience_ns(5000));
     cr_assert_eq(verdict.rdma, 0);
-    cr_assert_str_eq(verdict.wire, "tcp");
+    cr_assert_str_eq(verdict.wire, test_tcp_wire()->name);
     cr_assert(strstr(verdict.reason, "no RDMA path"), "%s", verdict.reason);
     cr_assert_eq(plan.probes, 1);
     close(fd);
@@ -738,9 +732,15 @@ Test(handshake, peer_that_never_answers_its_probe_keeps_no_other_waiting_for_lon
 Test(handshake, verdict_that_does_not_fit_the_offer_is_refused)
 {
     static const char *const logs[] = {
-        "sent an invalid rail",       "sent an invalid rail",       "sent an invalid rail",
-        "sent an invalid rail count", "sent an invalid rail count", "speaks wire \"quantum\"",
-        "speaks wire \"tcp\"",        "of control memory",          "sent an invalid lane count",
+        "sent an invalid rail",
+        "sent an invalid rail",
+        "sent an invalid rail",
+        "sent an invalid rail count",
+        "sent an invalid rail count",
+        "speaks wire \"quantum\"",
+        "speaks wire",
+        "of control memory",
+        "sent an invalid lane count",
         "sent an invalid name",
     };
 
@@ -772,7 +772,7 @@ Test(handshake, verdict_that_does_not_fit_the_offer_is_refused)
             strcpy(v.wire, "quantum");
             break;
         case 6:
-            strcpy(v.wire, "tcp");
+            strcpy(v.wire, test_tcp_wire()->name);
             break; /* and rdma */
         case 7:
             v.info.control_len = 64;
@@ -799,7 +799,7 @@ Test(handshake, verdict_against_the_users_word_is_refused)
         world_open();
         setenv("HOLMES_WIRE", i == 0 ? "tcp" : "verbs", 1);
         fd = reach(&e, VERDICT);
-        v = good_verdict(&e, i == 0 ? "verbs" : "tcp");
+        v = good_verdict(&e, i == 0 ? "verbs" : test_tcp_wire()->name);
         send_frame(fd, PROTO_VERDICT, &v);
         refused(&e, fd, "HOLMES_WIRE forbids it here");
     }
@@ -858,7 +858,7 @@ Test(handshake, lane_that_is_junk_fails_the_connection)
         if (s == INFO) {
             send_frame(fd, PROTO_INFO, &info);
         } else {
-            v = good_verdict(&e, "tcp");
+            v = good_verdict(&e, test_tcp_wire()->name);
             memset(v.info.lanes[0].bytes, 'J', HOLMES_LANE_BLOB_MAX);
             send_frame(fd, PROTO_VERDICT, &v);
         }

@@ -334,7 +334,7 @@ static void trace_wire(void)
     static struct wire_ops traced;
     static const struct wire_ops *const wires[] = {&traced, NULL};
 
-    under = &holmes_wire_ofi;
+    under = test_tcp_wire();
     traced = *under;
     traced.cq_poll = traced_poll;
     traced.lane_post = traced_post;
@@ -638,7 +638,7 @@ Test(stage, rdma_port_that_falls_back_to_tcp_stages_its_dma_bufs)
     cr_assert_eq(holmes_mr_reg_dmabuf(l.recv, to.addr, to.len, 0, -1, &to.mr), 0);
     one_message(&l, &from, &to, MIB, MIB);
     holmes_conn_get_stats(l.recv, &stats);
-    cr_assert_str_eq(stats.wire, "tcp");
+    cr_assert_str_eq(stats.wire, test_tcp_wire()->name);
     cr_assert_eq(stats.staged_bytes, MIB);
     cr_assert_eq(holmes_iflush(l.recv, 1, &to.addr, &to.len, &to.mr, &flush), 0);
     cr_assert_null(flush, "a copy that is complete needs no flush");
@@ -940,7 +940,7 @@ static int faulty_exchange(const struct fault_plan *p)
     int rc;
 
     fake_cuda_start(13, 30);
-    wires[0] = fault_driver(&holmes_wire_ofi, &plan);
+    wires[0] = fault_driver(test_tcp_wire(), &plan);
     holmes_wires_override(wires);
     setenv("HOLMES_LANES", "2", 1);
     open_tcp(&l);

@@ -1,10 +1,12 @@
-/* What the ofi wire reads from its peer before it trusts it: lane blobs and connect requests. */
+/* What a wire over TCP reads from its peer before it trusts it: lane blobs and connect requests. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
 
-#include "transport/ofi/ofi.h"
+#include "transport/tcp_peer.h"
+
+#define MAGIC 0x484f4649u /* "HOFI" */
 
 static struct tcp_blob accepting(const char *addr, uint16_t port)
 {
@@ -26,10 +28,10 @@ static void expect_round_trip(const char *addr)
 {
     struct tcp_blob in = accepting(addr, 40123), out;
     uint8_t bytes[TCP_BLOB_LEN];
-    size_t len = tcp_blob_encode(OFI_MAGIC, &in, bytes);
+    size_t len = tcp_blob_encode(MAGIC, &in, bytes);
 
     memset(&out, 0xff, sizeof out);
-    cr_assert_eq(tcp_blob_decode(OFI_MAGIC, bytes, len, &out), 0);
+    cr_assert_eq(tcp_blob_decode(MAGIC, bytes, len, &out), 0);
     cr_assert_eq(out.role, WIRE_ACCEPT);
     cr_assert_eq(out.secret, in.secret);
     cr_assert_eq(memcmp(&out.addr, &in.addr, sizeof out.addr), 0);
@@ -55,7 +57,7 @@ Test(wire_blob, has_the_documented_layout)
     struct tcp_blob b = accepting("10.1.2.3", 40123);
     uint8_t bytes[TCP_BLOB_LEN];
 
-    cr_assert_eq(tcp_blob_encode(OFI_MAGIC, &b, bytes), (size_t)TCP_BLOB_LEN);
+    cr_assert_eq(tcp_blob_encode(MAGIC, &b, bytes), (size_t)TCP_BLOB_LEN);
     cr_assert_eq(memcmp(bytes, expected, sizeof expected), 0);
 }
 
@@ -64,7 +66,7 @@ Test(wire_blob, refuses_any_change_of_a_fixed_field)
 {
     struct tcp_blob b = accepting("10.1.2.3", 40123), out;
     uint8_t good[TCP_BLOB_LEN], bad[TCP_BLOB_LEN];
-    size_t len = tcp_blob_encode(OFI_MAGIC, &b, good);
+    size_t len = tcp_blob_encode(MAGIC, &b, good);
 
     for (size_t i = 0; i < len; i++) {
         bool fixed = i < 8 || i == 10 || i == 11 || i >= 24;
@@ -74,7 +76,7 @@ Test(wire_blob, refuses_any_change_of_a_fixed_field)
                 continue; /* the other family, equally good */
             memcpy(bad, good, len);
             bad[i] ^= (uint8_t)(1 << bit);
-            cr_assert_eq(tcp_blob_decode(OFI_MAGIC, bad, len, &out), -EPROTO, "byte %zu bit %d", i,
+            cr_assert_eq(tcp_blob_decode(MAGIC, bad, len, &out), -EPROTO, "byte %zu bit %d", i,
                          bit);
         }
     }
@@ -84,10 +86,10 @@ Test(wire_blob, refuses_every_other_length)
 {
     struct tcp_blob b = accepting("fd00::7", 1), out;
     uint8_t bytes[TCP_BLOB_LEN + 8] = {0};
-    size_t good = tcp_blob_encode(OFI_MAGIC, &b, bytes);
+    size_t good = tcp_blob_encode(MAGIC, &b, bytes);
 
     for (size_t len = 0; len < sizeof bytes; len++)
-        cr_assert_eq(tcp_blob_decode(OFI_MAGIC, bytes, len, &out), len == good ? 0 : -EPROTO);
+        cr_assert_eq(tcp_blob_decode(MAGIC, bytes, len, &out), len == good ? 0 : -EPROTO);
 }
 
 Test(wire_blob, refuses_port_or_secret_zero)
@@ -95,12 +97,10 @@ Test(wire_blob, refuses_port_or_secret_zero)
     struct tcp_blob b = accepting("10.1.2.3", 0), out;
     uint8_t bytes[TCP_BLOB_LEN];
 
-    cr_assert_eq(tcp_blob_decode(OFI_MAGIC, bytes, tcp_blob_encode(OFI_MAGIC, &b, bytes), &out),
-                 -EPROTO);
+    cr_assert_eq(tcp_blob_decode(MAGIC, bytes, tcp_blob_encode(MAGIC, &b, bytes), &out), -EPROTO);
     b = accepting("10.1.2.3", 5);
     b.secret = 0;
-    cr_assert_eq(tcp_blob_decode(OFI_MAGIC, bytes, tcp_blob_encode(OFI_MAGIC, &b, bytes), &out),
-                 -EPROTO);
+    cr_assert_eq(tcp_blob_decode(MAGIC, bytes, tcp_blob_encode(MAGIC, &b, bytes), &out), -EPROTO);
 }
 
 Test(wire_blob, request_is_refused_unless_whole_and_ours)
@@ -108,31 +108,16 @@ Test(wire_blob, request_is_refused_unless_whole_and_ours)
     uint8_t good[TCP_REQUEST_LEN], bad[TCP_REQUEST_LEN];
     uint64_t secret = 0;
 
-    tcp_request_encode(OFI_MAGIC, 77, good);
-    cr_assert_eq(tcp_request_decode(OFI_MAGIC, good, sizeof good, &secret), 0);
+    tcp_request_encode(MAGIC, 77, good);
+    cr_assert_eq(tcp_request_decode(MAGIC, good, sizeof good, &secret), 0);
     cr_assert_eq(secret, 77u);
     for (size_t len = 0; len < sizeof good; len++)
-        cr_assert_eq(tcp_request_decode(OFI_MAGIC, good, len, &secret), -EPROTO);
+        cr_assert_eq(tcp_request_decode(MAGIC, good, len, &secret), -EPROTO);
     for (size_t i = 0; i < 8; i++) {
         memcpy(bad, good, sizeof good);
         bad[i] ^= 0x10;
-        cr_assert_eq(tcp_request_decode(OFI_MAGIC, bad, sizeof bad, &secret), -EPROTO, "byte %zu",
-                     i);
+        cr_assert_eq(tcp_request_decode(MAGIC, bad, sizeof bad, &secret), -EPROTO, "byte %zu", i);
     }
-    tcp_request_encode(OFI_MAGIC, 0, bad);
-    cr_assert_eq(tcp_request_decode(OFI_MAGIC, bad, sizeof bad, &secret), -EPROTO);
-}
-
-Test(wire_blob, library_errors_become_errno)
-{
-    cr_assert_eq(holmes_ofi_errno(0), 0);
-    cr_assert_eq(holmes_ofi_errno(17), 0);
-    cr_assert_eq(holmes_ofi_errno(-FI_EAGAIN), -EAGAIN);
-    cr_assert_eq(holmes_ofi_errno(-FI_ECONNREFUSED), -ECONNREFUSED);
-    cr_assert_eq(holmes_ofi_errno(-FI_ETRUNC), -EMSGSIZE);
-    for (int e = FI_ERRNO_OFFSET; e < FI_ERRNO_OFFSET + 64; e++) {
-        int rc = holmes_ofi_errno(-e);
-
-        cr_assert(rc < 0 && rc > -FI_ERRNO_OFFSET && rc != -EAGAIN, "%d gives %d", e, rc);
-    }
+    tcp_request_encode(MAGIC, 0, bad);
+    cr_assert_eq(tcp_request_decode(MAGIC, bad, sizeof bad, &secret), -EPROTO);
 }

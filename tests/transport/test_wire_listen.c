@@ -1,5 +1,5 @@
-/* How lanes of the ofi wire find each other over their passive endpoint: secrets, strangers on the
- * port, ports and addresses. */
+/* How lanes of a wire over TCP find each other: secrets, strangers on the port, ports and
+ * addresses. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -12,10 +12,19 @@
 #include "../support/free_port.h"
 #include "../support/patience.h"
 #include "clock.h"
-#include "transport/ofi/ofi.h"
+#include "transport/tcp_peer.h"
 #include "wire_pair.h"
 
-static const struct wire_ops *const wire = &holmes_wire_ofi;
+#define STRANGERS_MAX 64 /* that a NIC bears */
+
+static const struct wire_ops *wire;
+
+static void choose_wire(void)
+{
+    wire = test_nics()->ops;
+}
+
+TestSuite(wire_listen, .init = choose_wire);
 
 static struct holmes_nic loopback_nic(void)
 {
@@ -31,9 +40,10 @@ static void listen_end_open(struct wire_end *e)
 
 static struct sockaddr_in blob_address(const struct half *h)
 {
+    uint32_t magic = (uint32_t)h->blob[0] << 24 | h->blob[1] << 16 | h->blob[2] << 8 | h->blob[3];
     struct tcp_blob b;
 
-    cr_assert_eq(tcp_blob_decode(OFI_MAGIC, h->blob, h->len, &b), 0);
+    cr_assert_eq(tcp_blob_decode(magic, h->blob, h->len, &b), 0);
     return b.addr.in;
 }
 
@@ -156,8 +166,8 @@ static void expect_pair_up_within(struct wire_end *a, struct wire_end *b, int ti
     wire->lane_close(accepting.lane);
 }
 
-/* The provider's connect request with our private data replaced: what another libfabric program,
- * or another job, would send. */
+/* The connect request of libfabric's provider with our private data replaced: what another
+ * libfabric program, or another job, would send. */
 static size_t foreign_request(uint8_t out[64], uint8_t version, uint16_t claimed)
 {
     memset(out, 0, 64);
@@ -207,7 +217,7 @@ Test(wire_listen, strangers_cost_nothing_and_keep_nobody_out)
 
 Test(wire_listen, silent_strangers_beyond_the_bound_are_dropped_oldest_first)
 {
-    enum { SILENT = OFI_STRANGERS_MAX + 10 };
+    enum { SILENT = STRANGERS_MAX + 10 };
     struct wire_end a, b;
     struct half probe;
     struct sockaddr_in port;
@@ -223,7 +233,7 @@ Test(wire_listen, silent_strangers_beyond_the_bound_are_dropped_oldest_first)
     for (int i = 0; i < SILENT; i++)
         fds[i] = stranger_connect(&port);
     expect_pair_up_within(&a, &b, patience_ms(1000));
-    /* The provider accepts in order, so the first ten are the oldest. */
+    /* They are accepted in order, so the first ten are the oldest. */
     while (gone < 10 && !holmes_deadline_passed(deadline)) {
         wire->nic_progress(b.wn);
         if (recv(fds[gone], &byte, 1, MSG_DONTWAIT) >= 0 || errno == ECONNRESET)

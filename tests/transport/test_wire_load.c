@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "transport/ofi/ofi.h"
 #include "wire_pair.h"
 
 static const struct wire_ops *const wire = &holmes_wire_ofi;
@@ -122,4 +123,18 @@ Test(wire_load, a_signal_while_providers_are_looked_for_is_the_processs_own)
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     expect_load_refused("provider tcp", "99.0");
     cr_assert_eq(heard, SIGTERM);
+}
+
+Test(wire_load, library_errors_become_errno)
+{
+    cr_assert_eq(holmes_ofi_errno(0), 0);
+    cr_assert_eq(holmes_ofi_errno(17), 0);
+    cr_assert_eq(holmes_ofi_errno(-FI_EAGAIN), -EAGAIN);
+    cr_assert_eq(holmes_ofi_errno(-FI_ECONNREFUSED), -ECONNREFUSED);
+    cr_assert_eq(holmes_ofi_errno(-FI_ETRUNC), -EMSGSIZE);
+    for (int e = FI_ERRNO_OFFSET; e < FI_ERRNO_OFFSET + 64; e++) {
+        int rc = holmes_ofi_errno(-e);
+
+        cr_assert(rc < 0 && rc > -FI_ERRNO_OFFSET && rc != -EAGAIN, "%d gives %d", e, rc);
+    }
 }

@@ -71,7 +71,7 @@ struct wire_nic {
 
     pthread_mutex_t lock;
     struct holmes_list lanes;                           /* wire_lane.node */
-    struct sock_stranger strangers[SOCK_STRANGERS_MAX]; /* in order of arrival */
+    struct sock_stranger strangers[SOCK_STRANGERS_MAX + 1]; /* in order of arrival */
     int nstrangers;
     int rising; /* lanes that dial */
 

@@ -239,13 +239,12 @@ static void accept_all(struct wire_nic *wn, uint64_t now)
         if (fd < 0)
             return;
         holmes_sock_prepare(fd);
-        if (wn->nstrangers == SOCK_STRANGERS_MAX) { /* the oldest makes room */
-            stranger_refuse(wn, &wn->strangers[0], "too many that say nothing");
-            strangers_forget_closed(wn);
-        }
         wn->strangers[wn->nstrangers] = (struct sock_stranger){.fd = fd, .since_ns = now};
         /* Most have said it already. */
         stranger_read(wn, &wn->strangers[wn->nstrangers++], now);
+        strangers_forget_closed(wn);
+        if (wn->nstrangers > SOCK_STRANGERS_MAX) /* the oldest makes room */
+            stranger_refuse(wn, &wn->strangers[0], "too many that say nothing");
         strangers_forget_closed(wn);
     }
 }
