@@ -1,0 +1,70 @@
+/* The stream of a lane of the wire `sockets`: heads and bytes from a peer that is raised. Nothing may
+ * land outside the registered memory, and bad heads end the lane. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "transport/sock/sock_ops.h"
+
+#define KEY  0x4b45590000000000u /* "KEY", and index 0 */
+#define ROOM 4096                /* bytes of the registration */
+#define EDGE 64
+
+static uint8_t memory[EDGE + ROOM + EDGE];
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void drain(struct wire_cq *cq)
+{
+    struct wire_event events[16];
+    int n;
+
+    do {
+        n = holmes_sock_cq_poll(cq, events, 16);
+        for (int i = 0; i < n; i++)
+            if (events[i].type != WIRE_IMM)
+                __builtin_trap(); /* nothing was posted */
+    } while (n > 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct sock_mr mr = {.key = KEY, .base = memory + EDGE, .len = ROOM};
+    struct wire_nic wn = {.listen_fd = -1, .mrs = &mr, .nmrs = 1};
+    struct wire_lane *lane = calloc(1, sizeof *lane);
+    struct wire_cq cq = {.wn = &wn};
+    int fds[2];
+
+    if (!lane || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0)
+        abort();
+    pthread_rwlock_init(&wn.mrs_lock, NULL);
+    holmes_list_init(&cq.lanes);
+    holmes_list_append(&cq.lanes, &lane->in_cq);
+    lane->wn = &wn;
+    lane->cq = &cq;
+    lane->fd = fds[0];
+    memset(memory, 0, sizeof memory);
+    while (size > 0 && holmes_sock_lane_poll(lane) == 0) {
+        size_t part = 1 + data[0] % 97u; /* reads end anywhere */
+        ssize_t n = send(fds[1], data, part < size ? part : size, MSG_NOSIGNAL);
+
+        if (n <= 0)
+            abort();
+        data += n;
+        size -= (size_t)n;
+        drain(&cq);
+    }
+    close(fds[1]);
+    drain(&cq);
+    if (holmes_sock_lane_poll(lane) == 0)
+        __builtin_trap(); /* the peer is gone */
+    for (int i = 0; i < EDGE; i++)
+        if (memory[i] || memory[EDGE + ROOM + i])
+            __builtin_trap();
+    close(fds[0]);
+    pthread_rwlock_destroy(&wn.mrs_lock);
+    free(lane);
+    return 0;
+}
