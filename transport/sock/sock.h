@@ -70,10 +70,12 @@ struct wire_nic {
     struct holmes_addr listen;
 
     pthread_mutex_t lock;
-    struct holmes_list lanes;                           /* wire_lane.node */
+    struct holmes_list lanes;                               /* wire_lane.node */
     struct sock_stranger strangers[SOCK_STRANGERS_MAX + 1]; /* in order of arrival */
     int nstrangers;
-    int rising; /* lanes that dial */
+    int rising;  /* lanes that dial */
+    int waiting; /* lanes whose secret nobody has quoted */
+    uint64_t next_accept_ns;
 
     pthread_rwlock_t mrs_lock;
     struct sock_mr *mrs;

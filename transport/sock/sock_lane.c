@@ -45,6 +45,7 @@ int holmes_sock_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_r
     holmes_list_append(&cq->lanes, &lane->in_cq);
     pthread_mutex_lock(&wn->lock);
     holmes_list_append(&wn->lanes, &lane->node);
+    wn->waiting += role == WIRE_ACCEPT;
     pthread_mutex_unlock(&wn->lock);
     *out = lane;
     return 0;
@@ -91,6 +92,7 @@ void holmes_sock_lane_close(struct wire_lane *lane)
     holmes_list_remove(&lane->in_cq);
     pthread_mutex_lock(&wn->lock);
     holmes_list_remove(&lane->node);
+    wn->waiting -= lane->role == WIRE_ACCEPT && lane->secret != 0;
     wn->rising -= lane->rise != SOCK_WAITING && lane->rise != SOCK_RISEN;
     pthread_mutex_unlock(&wn->lock);
     if (lane->fd >= 0) {

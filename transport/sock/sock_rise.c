@@ -21,6 +21,7 @@
 #include "sock_ops.h"
 
 #define ACCEPTS_MAX      64    /* in one go, so that a flood cannot keep the caller here */
+#define ACCEPT_IDLE_MS   100   /* how long strangers may have to wait for their refusal */
 #define SILENCE_LIMIT_MS 60000 /* a true peer sends its request as soon as it polls its connect */
 
 static void answer_make(uint8_t out[SOCK_ANSWER_LEN])
@@ -182,6 +183,7 @@ static void stranger_admit(struct wire_nic *wn, struct sock_stranger *s)
         return;
     }
     lane->secret = 0; /* quoted once */
+    wn->waiting--;
     lane->rise = SOCK_RISEN;
     lane->fd = s->fd;
     s->fd = -1;
@@ -231,6 +233,9 @@ static void waiting_fail(struct wire_nic *wn, int error)
 
 static void accept_all(struct wire_nic *wn, uint64_t now)
 {
+    if (wn->waiting == 0 && now < wn->next_accept_ns)
+        return;
+    wn->next_accept_ns = now + ACCEPT_IDLE_MS * 1000000ull;
     for (int i = 0; i < ACCEPTS_MAX; i++) {
         int fd = accept4(wn->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
