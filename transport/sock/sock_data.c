@@ -100,7 +100,7 @@ static void lane_send(struct wire_lane *lane)
             continue;
         if (n < 0) {
             if (errno != EAGAIN)
-                holmes_sock_lane_fail(lane, -errno);
+                holmes_sock_lane_fail(lane, errno == EPIPE ? -ECONNRESET : -errno);
             return;
         }
         sender_advance(s, (size_t)n);
