@@ -71,7 +71,7 @@ static void forget_owner(struct holmes_transport *t, const void *owner)
 static int open_wires(struct holmes_transport *t)
 {
     bool only_rdma = strcmp(holmes_env_string(HOLMES_ENV_WIRE), "verbs") == 0, has_port = false;
-    char why[256] = "this build has no wire";
+    char why[256] = "this build has no wire", no_tcp[256] = "";
     int tcp_error = -ELIBACC, rc;
 
     for (int i = 0; i < t->ndevices; i++)
@@ -83,15 +83,20 @@ static int open_wires(struct holmes_transport *t)
         if (*place || ((*w)->rdma && !has_port))
             continue;
         rc = (*w)->load(why, sizeof why);
-        if (rc == 0)
+        if (rc == 0) {
             *place = *w;
-        else if (!(*w)->rdma)
+        } else if (!(*w)->rdma) {
             tcp_error = rc;
+            snprintf(no_tcp, sizeof no_tcp, "%s", why);
+        }
         if (rc != 0 && (*w)->rdma) {
             holmes_warn(INIT, "%s", why);
             snprintf(t->no_rdma, sizeof t->no_rdma, "%.90s", why);
         }
     }
+    if (t->tcp && no_tcp[0])
+        holmes_warn(INIT, "%s; TCP is driven by %s instead, as on all ranks it must be", no_tcp,
+                    t->tcp->name);
     if (t->tcp || (only_rdma && t->rdma))
         return 0;
     holmes_warn(INIT, "%s", why);

@@ -259,6 +259,7 @@ Test(library, libfabric_that_is_missing_is_one_clear_line)
     struct net_api api;
     void *ctx = &api;
 
+    setenv("HOLMES_TCP", "libfabric", 1);
     setenv("HOLMES_LIBFABRIC", "libfabric-of-nobody.so.1", 1);
     cr_assert_null(net_open(HOLMES_PLUGIN, 12, &api));
     cr_expect_eq(net_init(&api, &ctx, 1, test_logger), ncclSystemError);
@@ -269,11 +270,27 @@ Test(library, libfabric_that_is_missing_is_one_clear_line)
     net_close(&api);
 }
 
+Test(library, without_libfabric_sockets_do_and_one_line_says_so)
+{
+    struct net_api api;
+    void *ctx = &api;
+
+    unsetenv("HOLMES_TCP");
+    setenv("HOLMES_LIBFABRIC", "libfabric-of-nobody.so.1", 1);
+    cr_assert_null(net_open(HOLMES_PLUGIN, 12, &api));
+    cr_expect_eq(net_init(&api, &ctx, 1, test_logger), ncclSuccess);
+    cr_expect_eq(log_count(NCCL_LOG_WARN, ""), 1, "one line:\n%s", log_text());
+    cr_expect(log_has(NCCL_LOG_WARN, "libfabric-of-nobody.so.1", "by sockets"), "%s", log_text());
+    cr_expect_eq(net_finalize(&api, ctx), ncclSuccess);
+    net_close(&api);
+}
+
 Test(library, a_file_that_is_no_libfabric_is_refused_by_name)
 {
     struct net_api api;
     void *ctx;
 
+    setenv("HOLMES_TCP", "libfabric", 1);
     setenv("HOLMES_LIBFABRIC", HOLMES_PLUGIN, 1);
     cr_assert_null(net_open(HOLMES_PLUGIN, 12, &api));
     cr_expect_eq(net_init(&api, &ctx, 1, test_logger), ncclSystemError);
