@@ -109,6 +109,16 @@ int tcp_request_decode(uint32_t magic, const void *bytes, size_t len, uint64_t *
     return 0;
 }
 
+bool tcp_status_fail(atomic_int *status, int error)
+{
+    int now = atomic_load(status);
+
+    while (now == 0 || now == -EAGAIN)
+        if (atomic_compare_exchange_weak(status, &now, error))
+            return true;
+    return false;
+}
+
 int tcp_secret_make(uint64_t *out)
 {
     do {

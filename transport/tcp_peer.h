@@ -7,6 +7,8 @@
 #ifndef HOLMES_TCP_PEER_H
 #define HOLMES_TCP_PEER_H
 
+#include <stdatomic.h>
+
 #include "driver.h"
 
 #define TCP_PEER_VERSION 1 /* 1: first */
@@ -29,6 +31,9 @@ size_t tcp_blob_encode(uint32_t magic, const struct tcp_blob *b, uint8_t out[TCP
 int tcp_blob_decode(uint32_t magic, const void *bytes, size_t len, struct tcp_blob *out);
 void tcp_request_encode(uint32_t magic, uint64_t secret, uint8_t out[TCP_REQUEST_LEN]);
 int tcp_request_decode(uint32_t magic, const void *bytes, size_t len, uint64_t *secret);
+
+/* Leaves -EAGAIN or 0 of a lane's status for an error, once. False: it had one. */
+bool tcp_status_fail(atomic_int *status, int error);
 
 /* Random, never 0. 0 or -EIO. */
 int tcp_secret_make(uint64_t *out);

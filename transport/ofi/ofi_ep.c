@@ -19,15 +19,8 @@
 
 void holmes_ofi_lane_fail(struct wire_lane *lane, int error)
 {
-    int now = atomic_load(&lane->status);
-
-    while (now == 0 || now == -EAGAIN) {
-        if (atomic_compare_exchange_weak(&lane->status, &now, error)) {
-            holmes_trace(NET, "nic %s: a lane ends: %s", lane->wn->nic.name,
-                         holmes_strerror(error));
-            return;
-        }
-    }
+    if (tcp_status_fail(&lane->status, error))
+        holmes_trace(NET, "nic %s: a lane ends: %s", lane->wn->nic.name, holmes_strerror(error));
 }
 
 int holmes_ofi_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,

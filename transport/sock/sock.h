@@ -133,8 +133,6 @@ struct wire_lane {
 
 /* Leaves -EAGAIN or 0 for an error once; later errors are dropped. */
 void holmes_sock_lane_fail(struct wire_lane *lane, int error);
-/* Options of every stream: no delay, the peer time-out, closed in forked children. */
-void holmes_sock_prepare(int fd);
 
 /* sock_rise.c; wn->lock held. */
 int holmes_sock_lane_dial(struct wire_lane *lane, const struct holmes_addr *source,

@@ -31,7 +31,8 @@ static void answer_make(uint8_t out[SOCK_ANSWER_LEN])
     memcpy(out, answer, sizeof answer);
 }
 
-void holmes_sock_prepare(int fd)
+/* No delay, the peer time-out, closed in forked children. */
+static void stream_prepare(int fd)
 {
     int on = 1, user_ms = (int)holmes_env_int(HOLMES_ENV_PEER_TIMEOUT) * 1000;
 
@@ -81,7 +82,7 @@ int holmes_sock_lane_dial(struct wire_lane *lane, const struct holmes_addr *sour
         close(fd);
         return rc;
     }
-    holmes_sock_prepare(fd);
+    stream_prepare(fd);
     lane->fd = fd;
     lane->rise = SOCK_DIALING;
     lane->wn->rising++;
@@ -243,7 +244,7 @@ static void accept_all(struct wire_nic *wn, uint64_t now)
             waiting_fail(wn, -errno);
         if (fd < 0)
             return;
-        holmes_sock_prepare(fd);
+        stream_prepare(fd);
         wn->strangers[wn->nstrangers] = (struct sock_stranger){.fd = fd, .since_ns = now};
         /* Most have said it already. */
         stranger_read(wn, &wn->strangers[wn->nstrangers++], now);
