@@ -69,3 +69,12 @@ size_t holmes_window_of(uint64_t size_bytes, size_t window)
         return window;
     return fit < 2 ? 2 : fit < window ? (size_t)fit : window;
 }
+
+uint64_t holmes_window_bytes_max(uint64_t max_bytes, size_t window)
+{
+    uint64_t all = max_bytes * window, two = max_bytes * 2;
+
+    if (window <= 2 || all <= WINDOW_BYTES)
+        return all;
+    return two > WINDOW_BYTES ? two : WINDOW_BYTES;
+}

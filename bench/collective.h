@@ -42,5 +42,7 @@ bool holmes_shape_of(enum holmes_collective c, uint64_t size_bytes, int nranks,
 /* sendrecv: messages under way at a time for this size, up to `window`: fewer of the large ones, so
  * that receive buffers stay within 64 MiB, but two at least. */
 size_t holmes_window_of(uint64_t size_bytes, size_t window);
+/* The most that those messages take together, for any size up to `max_bytes`. */
+uint64_t holmes_window_bytes_max(uint64_t max_bytes, size_t window);
 
 #endif

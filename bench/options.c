@@ -22,6 +22,7 @@ enum {
     KEY_CHECK,
     KEY_NO_CHECK,
     KEY_WINDOW,
+    KEY_BOTH_WAYS,
     KEY_TIMEOUT,
     KEY_DEVICE,
     KEY_TYPE,
@@ -36,9 +37,12 @@ struct parse {
 
 static const struct argp_option argp_options[] = {
     {NULL, 0, NULL, 0, "What to compare:", 1},
-    {"plugin", 'p', "[LABEL=]PLUGIN", 0,
-     "NCCL net plugin: a path, a file name, or the NAME of libnccl-net-NAME.so; give it again for "
-     "each plugin to compare. Without any, only the reference runs",
+    {"plugin", 'p', "[LABEL=]PLUGIN[,NAME=VALUE...]", 0,
+     "NCCL net plugin: a path, a file name, or the NAME of libnccl-net-NAME.so; NAME=VALUE is set "
+     "in "
+     "the environment of this side's processes only. Give it again for each side to compare. "
+     "Without "
+     "any, only the reference runs",
      0},
     {"device", KEY_DEVICE, "NAME", 0, "the plugins' device of this name (default: the first)", 0},
     {"reference-streams", KEY_STREAMS, "LIST", 0,
@@ -56,6 +60,11 @@ static const struct argp_option argp_options[] = {
     {"window", KEY_WINDOW, "N", 0,
      "sendrecv: messages under way in the bandwidth test, 1 to 32 (default 8; fewer when they are "
      "large)",
+     0},
+    {"both-ways", KEY_BOTH_WAYS, NULL, 0,
+     "sendrecv: every pair sends in both directions at once in the bandwidth test, with a window "
+     "for "
+     "each; figures are those of one direction",
      0},
     {"check", KEY_CHECK, NULL, 0, "check every element, in a pass that is not timed (default)", 0},
     {"no-check", KEY_NO_CHECK, NULL, 0, "leave that out", 0},
@@ -86,9 +95,12 @@ static const char argp_doc[] =
     "1 "
     "for sendrecv. The time is that of the slowest rank. sendrecv pairs ranks 0-1, 2-3, ... and "
     "gives "
-    "two tables: latency (half a round trip of one message) and bandwidth (one way, several "
-    "messages "
-    "under way).\n"
+    "two tables: latency (half a round trip of one message) and bandwidth (one way or, with "
+    "--both-ways, both at once; several messages under way). There the plugin's own calls are made "
+    "as "
+    "NCCL's proxy thread makes them, by one thread of each rank; collectives run over the "
+    "trainer's "
+    "communicator.\n"
     "\n"
     "The reference moves the same bytes between as many processes in the same pattern with "
     "blocking "
@@ -102,6 +114,7 @@ static const char argp_doc[] =
     "Examples:\n"
     "  holmes-bench all_reduce -p ./libnccl-net-holmes.so -n 4 -b 1M -e 256M -f 16\n"
     "  holmes-bench sendrecv -p new=build/libnccl-net-holmes.so -p old=/opt/libnccl-net-holmes.so\n"
+    "  holmes-bench sendrecv -p one=holmes,HOLMES_LANES=1 -p four=holmes,HOLMES_LANES=4\n"
     "  holmes-bench all_gather --reference-streams 4 --csv streams.csv --svg streams.svg\n"
     "\n"
     "Exit status: 0 all is well; 1 wrong results or a plugin that failed; 2 usage.";
@@ -198,14 +211,57 @@ static void label_from_path(const struct holmes_bench_options *o, const char *pa
         snprintf(label, 64, "%s#%d", base, i);
 }
 
-static error_t read_plugin(struct parse *p, const char *text)
+/* Where the next ",NAME=" begins in `text`: at its comma, or at the end. Names are upper case, as
+ * those of variables are; a value may have commas, as "eth0,eth1" has. */
+static size_t setting_find(const char *text)
+{
+    size_t at = 0;
+
+    for (; text[at]; at++) {
+        const char *name = text + at + 1;
+        size_t len = 0;
+
+        if (text[at] != ',')
+            continue;
+        while ((*name >= 'A' && *name <= 'Z') || *name == '_' ||
+               (len && *name >= '0' && *name <= '9')) {
+            name++;
+            len++;
+        }
+        if (len && *name == '=')
+            break;
+    }
+    return at;
+}
+
+/* Cuts the settings off `text`. */
+static error_t read_settings(struct parse *p, char *text, struct holmes_bench_plugin *plugin)
+{
+    size_t at = setting_find(text);
+
+    while (text[at]) {
+        if (plugin->nsettings == HOLMES_BENCH_SETTINGS_MAX)
+            return refuse(p, "--plugin \"%s\": more than %d settings for a side", text,
+                          HOLMES_BENCH_SETTINGS_MAX);
+        text[at] = '\0';
+        text += at + 1;
+        plugin->settings[plugin->nsettings++] = text;
+        at = setting_find(text);
+    }
+    return 0;
+}
+
+static error_t read_plugin(struct parse *p, char *text)
 {
     struct holmes_bench_options *o = p->o;
-    size_t label_len = strcspn(text, "=/");
     struct holmes_bench_plugin plugin = {.path = text};
+    size_t label_len;
 
     if (o->nplugins == HOLMES_BENCH_PLUGINS_MAX)
         return refuse(p, "--plugin \"%s\": more than %d plugins", text, HOLMES_BENCH_PLUGINS_MAX);
+    if (read_settings(p, text, &plugin) != 0)
+        return EINVAL;
+    label_len = strcspn(text, "=/");
     if (text[label_len] == '=') {
         plugin.path = text + label_len + 1;
         if (label_len == 0 || label_len >= sizeof plugin.label)
@@ -274,6 +330,9 @@ static error_t parse_what(int key, char *arg, struct parse *p)
                                         "--reference-streams \"%s\": give numbers from 1 to 8, "
                                         "like 1-8, 4 or 1,2,4",
                                         arg);
+    case KEY_BOTH_WAYS:
+        o->both_ways = true;
+        return 0;
     case KEY_NO_REFERENCE:
         o->reference = false;
         return 0;
@@ -334,6 +393,9 @@ static int options_fit(struct parse *p)
         refuse(p, "--min %ju is above --max %ju", (uintmax_t)o->min_bytes, (uintmax_t)o->max_bytes);
     else if (o->collective == HOLMES_SENDRECV && o->nranks % 2)
         refuse(p, "--ranks %d: sendrecv works in pairs, give an even number", o->nranks);
+    else if (o->collective != HOLMES_SENDRECV && o->both_ways)
+        refuse(p, "--both-ways is for sendrecv; in %s every rank sends and receives at once",
+               holmes_collective_name(o->collective));
     else if (!o->reference && o->nplugins == 0)
         refuse(p, "--no-reference and no --plugin: nothing is left to measure");
     else if (!holmes_shape_of(o->collective, o->max_bytes, o->nranks, o->type, &shape))

@@ -4,11 +4,15 @@
 
 #include "rank.h"
 
-#define HOLMES_BENCH_PLUGINS_MAX 8
+#define HOLMES_BENCH_PLUGINS_MAX  8
+#define HOLMES_BENCH_SETTINGS_MAX 16
 
+/* A side: a plugin, and what its processes find in their environment. */
 struct holmes_bench_plugin {
-    char label[64];   /* unique */
-    const char *path; /* as given */
+    char label[64];                                  /* unique */
+    const char *path;                                /* as given */
+    const char *settings[HOLMES_BENCH_SETTINGS_MAX]; /* "NAME=value" */
+    int nsettings;
 };
 
 struct holmes_bench_options {
@@ -21,6 +25,7 @@ struct holmes_bench_options {
     int rounds;
     int window;
     int timeout_s;
+    bool both_ways; /* sendrecv */
     bool reference, check;
     int streams[HOLMES_BENCH_STREAMS_MAX], nstreams; /* of the reference, ascending */
     struct holmes_bench_plugin plugins[HOLMES_BENCH_PLUGINS_MAX];
@@ -30,8 +35,8 @@ struct holmes_bench_options {
 };
 
 /* Parses and checks. 0, or -EINVAL with a sentence that names the value and what is right. --help
- * and
- * --version print and exit. `out` points into argv. */
+ * and --version print and exit. `out` points into argv, whose words it cuts where they hold
+ * several. */
 int holmes_bench_options_parse(int argc, char **argv, struct holmes_bench_options *out, char *why,
                                size_t why_len);
 

@@ -36,31 +36,43 @@ static void *buffer_map(size_t bytes)
     return p == MAP_FAILED ? NULL : p;
 }
 
+/* Mapped once, for the largest size, and touched as far as the present one reaches. */
+static int buffers_map(struct rank *r)
+{
+    const struct holmes_rank_attr *a = r->attr;
+    struct holmes_shape largest = {0};
+
+    if (r->work.in && r->work.out)
+        return 0;
+    holmes_shape_of(a->collective, a->max_bytes, a->nranks, a->type, &largest);
+    r->in_mapped = largest.in_bytes;
+    r->out_mapped = a->collective == HOLMES_SENDRECV
+                        ? holmes_window_bytes_max(a->max_bytes, a->window)
+                        : largest.out_bytes;
+    r->work.in = buffer_map(r->in_mapped);
+    r->work.out = buffer_map(r->out_mapped);
+    return r->work.in && r->work.out ? 0 : -ENOMEM;
+}
+
 static int rank_prepare(struct rank *r, const struct holmes_bench_command *cmd,
                         struct holmes_bench_reply *reply)
 {
     const struct holmes_rank_attr *a = r->attr;
     struct holmes_rank_work *w = &r->work;
+    int rc = buffers_map(r);
 
-    if (!w->in || w->shape.size_bytes != cmd->size_bytes) {
-        buffers_free(r);
-        holmes_shape_of(a->collective, cmd->size_bytes, a->nranks, a->type, &w->shape);
-        w->window =
-            a->collective == HOLMES_SENDRECV ? holmes_window_of(w->shape.size_bytes, a->window) : 1;
-        r->in_mapped = w->shape.in_bytes;
-        r->out_mapped = w->shape.out_bytes * w->window;
-        w->in = buffer_map(r->in_mapped);
-        w->out = buffer_map(r->out_mapped);
-        if (!w->in || !w->out) {
-            snprintf(reply->text, sizeof reply->text, "no memory for buffers of %zu bytes",
-                     r->in_mapped + r->out_mapped);
-            return -ENOMEM;
-        }
+    if (rc != 0) {
+        snprintf(reply->text, sizeof reply->text, "no memory for buffers of %zu bytes",
+                 r->in_mapped + r->out_mapped);
+        return rc;
     }
+    holmes_shape_of(a->collective, cmd->size_bytes, a->nranks, a->type, &w->shape);
+    w->window =
+        a->collective == HOLMES_SENDRECV ? holmes_window_of(w->shape.size_bytes, a->window) : 1;
     w->salt = cmd->salt;
     holmes_pattern_fill(w->in, 0, w->shape.in_bytes / holmes_dtype_size(a->type), a->type, a->rank,
                         w->salt);
-    holmes_pattern_poison(w->out, r->out_mapped);
+    holmes_pattern_poison(w->out, w->shape.out_bytes * w->window);
     atomic_fetch_add(a->beat, 1);
     if (!cmd->check)
         return 0;
@@ -83,11 +95,28 @@ static int rank_obey(struct rank *r, const struct holmes_bench_command *cmd,
     }
 }
 
+void holmes_rank_explain(const struct holmes_rank_work *w, int rc, char *why, size_t why_len)
+{
+    char size[32];
+
+    holmes_size_format(w->shape.size_bytes, size, sizeof size);
+    snprintf(why, why_len, "%s of %s: %s", holmes_collective_name(w->attr->collective), size,
+             rc == -ETIME || rc == -ETIMEDOUT ? "no end within the timeout (--timeout)"
+                                              : holmes_strerror(rc));
+}
+
+static const struct holmes_runner_ops *runner_of(const struct holmes_rank_attr *a)
+{
+    if (!a->plugin)
+        return &holmes_runner_reference;
+    return a->collective == HOLMES_SENDRECV ? &holmes_runner_sendrecv : &holmes_runner_plugin;
+}
+
 int holmes_rank_serve(const struct holmes_rank_attr *attr, int fd)
 {
     struct rank r = {
         .attr = attr,
-        .ops = attr->plugin ? &holmes_runner_plugin : &holmes_runner_reference,
+        .ops = runner_of(attr),
         .work.attr = attr,
     };
     struct holmes_bench_command cmd = {.verb = HOLMES_BENCH_JOIN};

@@ -26,7 +26,7 @@ enum holmes_bench_verb {
 enum holmes_bench_measure {
     HOLMES_BENCH_TIME,      /* one collective after the other */
     HOLMES_BENCH_LATENCY,   /* sendrecv: half the round trip of a message sent back and forth */
-    HOLMES_BENCH_BANDWIDTH, /* sendrecv: one way, several messages under way, the last confirmed */
+    HOLMES_BENCH_BANDWIDTH, /* sendrecv: several messages under way, the last confirmed */
 };
 
 struct holmes_bench_command {
@@ -55,7 +55,9 @@ struct holmes_rank_attr {
     enum holmes_collective collective;
     enum holmes_dtype type;
     int rank, nranks;
+    uint64_t max_bytes;          /* largest size there will be */
     size_t window;               /* sendrecv */
+    bool both_ways;              /* sendrecv: the bandwidth test sends in both directions at once */
     int timeout_s;               /* of any single operation */
     const char *plugin, *device; /* plugin NULL: the reference */
     /* reference: this rank's listening socket, where the next one (or the partner) listens, and
@@ -67,7 +69,8 @@ struct holmes_rank_attr {
     atomic_uint_fast64_t *beat;
 };
 
-/* Buffers of the present size, and the shape that they have. */
+/* Buffers of the present size, and the shape that they have. They stay mapped at their place for as
+ * long as there is a runner, which may keep them registered. */
 struct holmes_rank_work {
     const struct holmes_rank_attr *attr;
     struct holmes_shape shape;
@@ -88,8 +91,12 @@ struct holmes_runner_ops {
                const struct holmes_bench_command *cmd, uint64_t *ns, char *why, size_t why_len);
     void (*leave)(struct holmes_runner *r); /* NULL is fine */
 };
-extern const struct holmes_runner_ops holmes_runner_plugin;
+extern const struct holmes_runner_ops holmes_runner_plugin;   /* collectives */
+extern const struct holmes_runner_ops holmes_runner_sendrecv; /* of a plugin */
 extern const struct holmes_runner_ops holmes_runner_reference;
+
+/* What went wrong with an operation of the present size, as a sentence. */
+void holmes_rank_explain(const struct holmes_rank_work *w, int rc, char *why, size_t why_len);
 
 /* Serves commands from `fd` until told to leave, the parent is gone, or one fails. Returns the exit
  * status of the process. */

@@ -273,6 +273,24 @@ static void pingpong(struct worker *wk)
     run_fail(run, rc);
 }
 
+/* This end of this stream, in one of the two directions. When all of a rank's are through, it sends
+ * a byte on each stream, which says that everything has come. Threads meet at the barrier whatever
+ * happened to them. */
+static void stream_both_ways(struct worker *wk)
+{
+    struct run *run = wk->run;
+    char word = 0;
+
+    for (size_t i = 0; i < run->iters && !atomic_load(&run->error); i++) {
+        run_fail(run, wk->sends ? step_send(run, wk->stream, 0) : step_recv(run, wk->stream, 0));
+        beat(run);
+    }
+    pthread_barrier_wait(&run->pass);
+    if (!atomic_load(&run->error))
+        run_fail(run, wk->sends ? send_all(run->r->out_fd[wk->stream], &word, 1)
+                                : recv_all(run->r->in_fd[wk->stream], &word, 1));
+}
+
 /* Even ranks send all messages in one go; a byte back says that they have come. */
 static void stream_one_way(struct worker *wk)
 {
@@ -306,22 +324,21 @@ static void *worker_main(void *arg)
 static size_t workers_of(struct run *run, enum holmes_bench_measure measure, struct worker *wk)
 {
     const struct holmes_rank_work *w = run->w;
-    size_t block = w->shape.in_bytes / w->shape.in_blocks, n = 0;
+    bool both_ways = measure == HOLMES_BENCH_BANDWIDTH && run->r->attr->both_ways;
+    void (*work)(struct worker *) = measure == HOLMES_BENCH_TIME      ? ring_free
+                                    : measure == HOLMES_BENCH_LATENCY ? pingpong
+                                    : both_ways                       ? stream_both_ways
+                                                                      : stream_one_way;
+    size_t n = 0;
 
-    if (measure == HOLMES_BENCH_TIME && block <= STEP_BYTES_MAX) {
+    if (measure == HOLMES_BENCH_TIME && w->shape.in_bytes / w->shape.in_blocks <= STEP_BYTES_MAX) {
         wk[n++] = (struct worker){.run = run, .work = ring_chained};
         return n;
     }
     for (size_t s = 0; s < run->streams; s++) {
-        if (measure == HOLMES_BENCH_TIME) {
-            wk[n++] = (struct worker){.run = run, .stream = s, .work = ring_free, .sends = true};
-            wk[n++] = (struct worker){.run = run, .stream = s, .work = ring_free};
-        } else {
-            wk[n++] = (struct worker){.run = run,
-                                      .stream = s,
-                                      .work = measure == HOLMES_BENCH_LATENCY ? pingpong
-                                                                              : stream_one_way};
-        }
+        wk[n++] = (struct worker){.run = run, .stream = s, .work = work, .sends = true};
+        if (measure == HOLMES_BENCH_TIME || both_ways)
+            wk[n++] = (struct worker){.run = run, .stream = s, .work = work};
     }
     return n;
 }
@@ -432,7 +449,7 @@ static int reference_verify(struct holmes_runner *r, const struct holmes_rank_wo
     holmes_pattern_poison(w->out, w->shape.out_bytes);
     if (rc == 0)
         rc = run_timed(r, w, HOLMES_BENCH_BANDWIDTH, streams, 1, &ns);
-    if (rc == 0 && a->rank % 2 == 1)
+    if (rc == 0 && (a->both_ways || a->rank % 2 == 1))
         *wrong += holmes_pattern_check(w->out, 0, w->shape.count, a->type,
                                        holmes_rank_partner(a->rank), w->salt);
     return reference_fail(r, w, rc, why, why_len);

@@ -139,20 +139,26 @@ static void print_preface(const struct holmes_results *r, FILE *out)
     fprintf(out, "# holmes-bench %s: %d ranks on %s (%ld CPUs), %s, median of %d rounds\n",
             holmes_collective_name(o->collective), o->nranks, host, sysconf(_SC_NPROCESSORS_ONLN),
             type_name(o), o->rounds);
-    for (int v = 0; v < o->nplugins; v++)
-        fprintf(out, "# %s: %s\n", r->variants[v].label, r->variants[v].about);
+    for (int v = 0; v < o->nplugins; v++) {
+        fprintf(out, "# %s: %s", r->variants[v].label, r->variants[v].about);
+        for (int i = 0; i < o->plugins[v].nsettings; i++)
+            fprintf(out, "%s %s", i ? "" : ", with", o->plugins[v].settings[i]);
+        fputc('\n', out);
+    }
     if (o->reference)
         fprintf(out, "# reference: %s, plain streams, blocking send and recv, no sums\n",
                 r->variants[o->nplugins].about);
 }
 
-static const char *measure_title(enum holmes_bench_measure m)
+static const char *measure_title(const struct holmes_bench_options *o, enum holmes_bench_measure m)
 {
     switch (m) {
     case HOLMES_BENCH_LATENCY:
         return "latency: half a round trip";
     case HOLMES_BENCH_BANDWIDTH:
-        return "bandwidth: one way, several messages under way";
+        return o->both_ways ? "bandwidth: of each direction, both ways at once, several messages "
+                              "under way"
+                            : "bandwidth: one way, several messages under way";
     default:
         return NULL;
     }
@@ -165,7 +171,7 @@ int holmes_report_table(const struct holmes_results *r, FILE *out)
 
     print_preface(r, out);
     for (int m = 0; m < r->nmeasures && rc == 0; m++) {
-        const char *title = measure_title(r->measures[m]);
+        const char *title = measure_title(r->options, r->measures[m]);
 
         fprintf(out, "#\n%s%s%s", title ? "# " : "", title ? title : "", title ? "\n" : "");
         rc = print_measure(r, m, out);

@@ -125,6 +125,16 @@ static json_t *json_cell(const struct holmes_results *r, int m, int s, int v)
                      "ratio_reference", json_number(f.vs_reference), "wrong", wrong);
 }
 
+static json_t *json_settings(const struct holmes_results *r, int v)
+{
+    const struct holmes_bench_options *o = r->options;
+    json_t *settings = json_array();
+
+    for (int i = 0; v < o->nplugins && i < o->plugins[v].nsettings; i++)
+        json_array_append_new(settings, json_text(o->plugins[v].settings[i]));
+    return settings;
+}
+
 static json_t *json_sides(const struct holmes_results *r)
 {
     json_t *sides = json_array();
@@ -132,9 +142,10 @@ static json_t *json_sides(const struct holmes_results *r)
     for (int v = 0; v < r->nvariants; v++) {
         const struct holmes_variant *variant = &r->variants[v];
 
-        json_array_append_new(
-            sides, json_pack("{s:o, s:o, s:i}", "label", json_text(variant->label), "about",
-                             json_text(variant->about), "streams", variant->streams));
+        json_array_append_new(sides,
+                              json_pack("{s:o, s:o, s:i, s:o}", "label", json_text(variant->label),
+                                        "about", json_text(variant->about), "streams",
+                                        variant->streams, "settings", json_settings(r, v)));
     }
     return sides;
 }
@@ -148,10 +159,10 @@ int holmes_report_json(const struct holmes_results *r, FILE *out)
         for (int s = 0; s < r->nsizes_done; s++)
             for (int v = 0; v < r->nvariants; v++)
                 json_array_append_new(cells, json_cell(r, m, s, v));
-    root = json_pack("{s:s, s:i, s:s, s:i, s:o, s:o}", "collective",
+    root = json_pack("{s:s, s:i, s:s, s:i, s:b, s:o, s:o}", "collective",
                      holmes_collective_name(r->options->collective), "ranks", r->options->nranks,
-                     "type", type_name(r), "rounds", r->options->rounds, "sides", json_sides(r),
-                     "results", cells);
+                     "type", type_name(r), "rounds", r->options->rounds, "both_ways",
+                     r->options->both_ways, "sides", json_sides(r), "results", cells);
     if (!root)
         return -ENOMEM;
     rc = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9));

@@ -31,11 +31,11 @@ uint64_t holmes_session_memory(const struct holmes_results *r)
 {
     const struct holmes_bench_options *o = r->options;
     const struct holmes_shape *s = &r->shapes[r->nsizes - 1];
-    uint64_t window = 1, teams = (uint64_t)o->nplugins + o->reference;
+    uint64_t out_bytes = s->out_bytes, teams = (uint64_t)o->nplugins + o->reference;
 
     if (o->collective == HOLMES_SENDRECV)
-        window = holmes_window_of(s->size_bytes, (size_t)o->window);
-    return teams * (uint64_t)o->nranks * (s->in_bytes + window * s->out_bytes);
+        out_bytes = holmes_window_bytes_max(s->size_bytes, (size_t)o->window);
+    return teams * (uint64_t)o->nranks * (s->in_bytes + out_bytes);
 }
 
 static int team_result(struct session *s, const struct holmes_team *t, int rc)
@@ -54,13 +54,20 @@ static int start_teams(struct session *s, volatile sig_atomic_t *stop)
         bool plugin = i < o->nplugins;
         struct holmes_team_attr attr = {
             .label = plugin ? o->plugins[i].label : "reference",
-            .plugin = plugin ? o->plugins[i].path : NULL,
-            .device = o->device,
-            .collective = o->collective,
-            .type = o->type,
-            .nranks = o->nranks,
-            .window = (size_t)o->window,
-            .timeout_s = o->timeout_s,
+            .settings = plugin ? o->plugins[i].settings : NULL,
+            .nsettings = plugin ? o->plugins[i].nsettings : 0,
+            .rank =
+                {
+                    .collective = o->collective,
+                    .type = o->type,
+                    .nranks = o->nranks,
+                    .max_bytes = s->r->shapes[s->r->nsizes - 1].size_bytes,
+                    .window = (size_t)o->window,
+                    .both_ways = o->both_ways,
+                    .timeout_s = o->timeout_s,
+                    .plugin = plugin ? o->plugins[i].path : NULL,
+                    .device = o->device,
+                },
             .stop = stop,
         };
         rc = holmes_team_fork(&attr, &s->teams[i], s->why, s->why_len);

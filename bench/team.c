@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "env.h"
 #include "log.h"
 #include "rendezvous.h"
 
@@ -56,7 +57,7 @@ static uint64_t beats_of(const struct holmes_team *t)
 {
     uint64_t sum = 0;
 
-    for (int i = 0; i < t->attr.nranks; i++)
+    for (int i = 0; i < t->attr.rank.nranks; i++)
         sum += atomic_load_explicit(beat_of(t, i), memory_order_relaxed);
     return sum;
 }
@@ -103,7 +104,7 @@ static int listen_on_loopback(struct holmes_team *t, int rank)
 
 static void close_team_fds(struct holmes_team *t, int but_listen)
 {
-    for (int i = 0; i < t->attr.nranks; i++) {
+    for (int i = 0; i < t->attr.rank.nranks; i++) {
         if (t->members[i].fd >= 0)
             close(t->members[i].fd);
         t->members[i].fd = -1;
@@ -114,26 +115,28 @@ static void close_team_fds(struct holmes_team *t, int but_listen)
     }
 }
 
+/* Before the plugin is loaded, and of this process alone. */
+static void settings_apply(const struct holmes_team_attr *a)
+{
+    enum holmes_log_level level;
+
+    for (int i = 0; i < a->nsettings; i++)
+        putenv((char *)a->settings[i]);
+    if (holmes_log_level_parse(holmes_env_string(HOLMES_ENV_LOG), &level) == 0)
+        holmes_log_set_level(level);
+}
+
 static _Noreturn void child_main(struct holmes_team *t, int rank, int fd, pid_t parent)
 {
-    const struct holmes_team_attr *a = &t->attr;
+    struct holmes_rank_attr attr = t->attr.rank;
     int next =
-        a->collective == HOLMES_SENDRECV ? holmes_rank_partner(rank) : (rank + 1) % a->nranks;
-    struct holmes_rank_attr attr = {
-        .collective = a->collective,
-        .type = a->type,
-        .rank = rank,
-        .nranks = a->nranks,
-        .window = a->window,
-        .timeout_s = a->timeout_s,
-        .plugin = a->plugin,
-        .device = a->device,
-        .listen_fd = t->listen_fds[rank],
-        .next = t->listen_addrs[next],
-        .token = t->token,
-        .beat = beat_of(t, rank),
-    };
+        attr.collective == HOLMES_SENDRECV ? holmes_rank_partner(rank) : (rank + 1) % attr.nranks;
 
+    attr.rank = rank;
+    attr.listen_fd = t->listen_fds[rank];
+    attr.next = t->listen_addrs[next];
+    attr.token = t->token;
+    attr.beat = beat_of(t, rank);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
@@ -141,6 +144,7 @@ static _Noreturn void child_main(struct holmes_team *t, int rank, int fd, pid_t 
     signal(SIGINT, SIG_IGN);
     for (struct holmes_team *other = teams; other; other = other->next)
         close_team_fds(other, attr.listen_fd);
+    settings_apply(&t->attr);
     exit(holmes_rank_serve(&attr, fd));
 }
 
@@ -175,11 +179,11 @@ static int team_birth(struct holmes_team *t)
         t->beats = NULL;
         return -ENOMEM;
     }
-    for (int i = 0; i < t->attr.nranks && rc == 0 && !t->attr.plugin; i++)
+    for (int i = 0; i < t->attr.rank.nranks && rc == 0 && !t->attr.rank.plugin; i++)
         rc = listen_on_loopback(t, i);
-    for (int i = 0; i < t->attr.nranks && rc == 0; i++)
+    for (int i = 0; i < t->attr.rank.nranks && rc == 0; i++)
         rc = team_fork_rank(t, i);
-    for (int i = 0; i < t->attr.nranks; i++) {
+    for (int i = 0; i < t->attr.rank.nranks; i++) {
         if (t->listen_fds[i] >= 0)
             close(t->listen_fds[i]);
         t->listen_fds[i] = -1;
@@ -204,7 +208,7 @@ int holmes_team_fork(const struct holmes_team_attr *attr, struct holmes_team **o
     teams = t;
     rc = team_birth(t);
     if (rc != 0) {
-        snprintf(why, why_len, "%s: cannot start %d processes: %s", attr->label, attr->nranks,
+        snprintf(why, why_len, "%s: cannot start %d processes: %s", attr->label, attr->rank.nranks,
                  holmes_strerror(rc));
         holmes_team_destroy(t);
         return rc;
@@ -244,10 +248,10 @@ void holmes_team_destroy(struct holmes_team *t)
 
     if (!t)
         return;
-    for (int i = 0; i < t->attr.nranks; i++)
+    for (int i = 0; i < t->attr.rank.nranks; i++)
         if (t->members[i].pid)
             kill(t->members[i].pid, SIGKILL);
-    for (int i = 0; i < t->attr.nranks; i++)
+    for (int i = 0; i < t->attr.rank.nranks; i++)
         if (t->members[i].pid)
             member_reap(&t->members[i], EXIT_MS);
     close_team_fds(t, -1);
@@ -265,7 +269,7 @@ int holmes_team_leave(struct holmes_team *t)
     struct holmes_bench_command cmd = {.verb = HOLMES_BENCH_LEAVE};
     int rc = holmes_team_call(t, &cmd, NULL);
 
-    for (int i = 0; i < t->attr.nranks && rc == 0; i++) {
+    for (int i = 0; i < t->attr.rank.nranks && rc == 0; i++) {
         int status = member_reap(&t->members[i], EXIT_MS);
         char what[96];
 
@@ -304,7 +308,7 @@ static int member_hear(struct holmes_team *t, int rank, struct holmes_bench_repl
 
 static int first_owing(const struct holmes_team *t)
 {
-    for (int i = 0; i < t->attr.nranks; i++)
+    for (int i = 0; i < t->attr.rank.nranks; i++)
         if (t->members[i].owes)
             return i;
     return -1;
@@ -313,7 +317,7 @@ static int first_owing(const struct holmes_team *t)
 static int team_poll(struct holmes_team *t, int timeout_ms, struct holmes_bench_reply *replies)
 {
     struct pollfd fds[HOLMES_BENCH_RANKS_MAX];
-    int n = t->attr.nranks;
+    int n = t->attr.rank.nranks;
 
     for (int i = 0; i < n; i++)
         fds[i] =
@@ -330,7 +334,7 @@ static int team_poll(struct holmes_team *t, int timeout_ms, struct holmes_bench_
 /* All answers, or the first failure with a moment's grace for a better explanation. */
 static int team_gather(struct holmes_team *t, struct holmes_bench_reply *replies)
 {
-    uint64_t timeout_ms = (uint64_t)t->attr.timeout_s * 1000, seen = beats_of(t);
+    uint64_t timeout_ms = (uint64_t)t->attr.rank.timeout_s * 1000, seen = beats_of(t);
     uint64_t deadline = holmes_deadline_ms(timeout_ms + 2000); /* the ranks' own comes first */
     char what[160];
 
@@ -349,7 +353,7 @@ static int team_gather(struct holmes_team *t, struct holmes_bench_reply *replies
     }
     if (t->error == 0 && first_owing(t) >= 0) {
         snprintf(what, sizeof what, "hangs: no operation done for %d s (--timeout)",
-                 t->attr.timeout_s);
+                 t->attr.rank.timeout_s);
         team_fail(t, -ETIMEDOUT, first_owing(t), what);
     } else if (first_owing(t) >= 0) {
         size_t at = strlen(t->why);
@@ -367,7 +371,7 @@ int holmes_team_call(struct holmes_team *t, const struct holmes_bench_command *c
 
     if (t->error)
         return t->error;
-    for (int i = 0; i < t->attr.nranks; i++) {
+    for (int i = 0; i < t->attr.rank.nranks; i++) {
         t->members[i].owes = true;
         /* A rank that is gone is noticed when its answer is awaited. */
         (void)!send(t->members[i].fd, cmd, sizeof *cmd, MSG_NOSIGNAL);
@@ -393,10 +397,10 @@ int holmes_team_join(struct holmes_team *t)
     struct holmes_bench_command cmd = {.verb = HOLMES_BENCH_JOIN};
     int rc = 0;
 
-    if (t->attr.plugin) {
+    if (t->attr.rank.plugin) {
         rc = secret_make(cmd.secret, sizeof cmd.secret);
         if (rc == 0)
-            rc = holmes_rdv_serve("127.0.0.1", 0, cmd.secret, t->attr.nranks, &t->rdv);
+            rc = holmes_rdv_serve("127.0.0.1", 0, cmd.secret, t->attr.rank.nranks, &t->rdv);
         if (rc != 0)
             return team_fail(t, rc, -1, "cannot serve the rendezvous");
         cmd.port = holmes_rdv_port(t->rdv);

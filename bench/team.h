@@ -15,12 +15,10 @@ struct holmes_team;
 
 struct holmes_team_attr {
     const char *label;           /* of the side, for messages */
-    const char *plugin, *device; /* plugin NULL: the reference */
-    enum holmes_collective collective;
-    enum holmes_dtype type;
-    int nranks;
-    size_t window;
-    int timeout_s;               /* without any operation done by a rank that owes an answer */
+    const char *const *settings; /* "NAME=value": of the rank processes' environment only */
+    int nsettings;
+    struct holmes_rank_attr
+        rank;                    /* what all ranks are told; the team adds what is each one's own */
     volatile sig_atomic_t *stop; /* set by a signal handler: calls return -EINTR */
 };
 

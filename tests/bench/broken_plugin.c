@@ -2,6 +2,7 @@
  *   die-init, hang-init, refuse-init    in init
  *   die-later, hang-later               at the 40th receive of the process
  *   corrupt                             flips a bit of every received message
+ *   other-thread                        dies when a receive is not posted by the main thread
  */
 #include <dlfcn.h>
 #include <signal.h>
@@ -48,6 +49,8 @@ static ncclResult_t irecv(void *comm, int n, void **data, size_t *sizes, int *ta
     if (rc != ncclSuccess || !*request)
         return rc;
     nreceives++;
+    if (breaks("other-thread") && gettid() != getpid())
+        raise(SIGKILL);
     if (nreceives == 40 && breaks("die-later"))
         raise(SIGKILL);
     while (nreceives == 40 && breaks("hang-later"))

@@ -141,6 +141,20 @@ Test(collective, window_bounds_the_receive_buffers)
     cr_assert_eq(holmes_window_of(256 << 20, 1), 1);
 }
 
+Test(collective, buffers_of_a_window_hold_every_smaller_size_too)
+{
+    static const size_t windows[] = {1, 2, 3, 8, 32};
+    static const uint64_t most[] = {8, 4096, 3 << 20, 16 << 20, 100 << 20};
+
+    for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++)
+        for (size_t m = 0; m < sizeof most / sizeof most[0]; m++)
+            for (uint64_t size = 1; size <= most[m]; size += size / 7 + 1)
+                cr_assert_leq(size * holmes_window_of(size, windows[w]),
+                              holmes_window_bytes_max(most[m], windows[w]), "%zu messages of %ju",
+                              windows[w], (uintmax_t)size);
+    cr_assert_eq(holmes_window_bytes_max(4096, 8), 8 * 4096);
+}
+
 /* --- contents of the buffers ------------------------------------------------------------------ */
 
 static const enum holmes_dtype types[] = {HOLMES_FLOAT32, HOLMES_BFLOAT16};

@@ -231,6 +231,52 @@ Test(bench, plugin_moves_every_collective_right)
     }
 }
 
+Test(bench, both_ways_at_once_arrive_right)
+{
+    static struct run r;
+
+    expect_well(&r, "sendrecv --both-ways -n 4 --window 3 " LITTLE
+                    "--reference-streams 1,3 -p " HOLMES_PLUGIN " --json @/x.json");
+    cr_assert(strstr(r.out, "# bandwidth: of each direction, both ways at once"), "%s", r.out);
+    cr_assert(strstr(file_read("x.json"), "\"both_ways\": true"));
+}
+
+Test(bench, settings_reach_the_processes_of_their_side_only)
+{
+    static struct run r;
+    json_t *root, *sides;
+
+    setenv("BENCH_INNER", HOLMES_PLUGIN, 1);
+    cr_assert_eq(run(&r, "sendrecv -b 64 -e 64 --rounds 1 --iters 3 --no-reference --json @/x.json "
+                         "-p good=" BROKEN_PLUGIN " -p bad=" BROKEN_PLUGIN
+                         ",HOLMES_LOG=warn,BENCH_BREAK=corrupt"),
+                 1);
+    cr_assert(strstr(r.out, ", with HOLMES_LOG=warn BENCH_BREAK=corrupt\n"), "%s", r.out);
+    root = json_loads(file_read("x.json"), 0, NULL);
+    sides = json_object_get(root, "sides");
+    cr_assert_eq(json_array_size(json_object_get(json_array_get(sides, 0), "settings")), 0);
+    cr_assert_eq(json_array_size(json_object_get(json_array_get(sides, 1), "settings")), 2);
+    for (size_t i = 0; i < json_array_size(json_object_get(root, "results")); i++) {
+        json_t *cell = json_array_get(json_object_get(root, "results"), i);
+        bool bad = strcmp(json_string_value(json_object_get(cell, "side")), "bad") == 0;
+
+        cr_assert_eq(json_integer_value(json_object_get(cell, "wrong")) > 0, bad);
+    }
+    json_decref(root);
+}
+
+/* What NCCL's proxy thread does; a communicator with a progress thread would not. */
+Test(bench, sendrecv_calls_the_plugin_on_the_thread_of_the_rank)
+{
+    static struct run r;
+
+    setenv("BENCH_INNER", HOLMES_PLUGIN, 1);
+    setenv("BENCH_BREAK", "other-thread", 1);
+    expect_well(&r, "sendrecv " LITTLE "--no-reference -p " BROKEN_PLUGIN);
+    cr_assert_eq(run(&r, "all_reduce -e 64 --no-reference -p " BROKEN_PLUGIN), 1);
+    cr_assert(strstr(complaint(&r), "died of signal 9"), "%s", r.err);
+}
+
 Test(bench, two_plugins_and_the_reference_end_in_table_and_files)
 {
     static struct run r;
@@ -325,17 +371,27 @@ Test(bench, bad_input_is_one_sentence_and_leaves_nothing)
 
 /* The run must end with 1 and a line about side "bad" that says `says`. A good plugin runs beside
  * it: the timeout leaves it time on a busy machine. */
-static void expect_break(struct run *r, const char *how, const char *says)
+static void expect_break_in(struct run *r, const char *collective, const char *how,
+                            const char *says)
 {
+    char line[1024];
     int status;
 
     setenv("BENCH_INNER", HOLMES_PLUGIN, 1);
     setenv("BENCH_BREAK", how, 1);
-    status = run(r, "all_reduce -p good=" HOLMES_PLUGIN " -p bad=" BROKEN_PLUGIN
-                    " -b 64 -e 8K -f 128 --rounds 2 --iters 30 --reference-streams 1 "
-                    "--timeout 15 --csv @/x.csv");
+    snprintf(line, sizeof line,
+             "%s -p good=" HOLMES_PLUGIN " -p bad=" BROKEN_PLUGIN
+             " -b 64 -e 8K -f 128 --rounds 2 --iters 30 --reference-streams 1 "
+             "--timeout 15 --csv @/x.csv",
+             collective);
+    status = run(r, line);
     cr_assert_eq(status, 1, "%s: status %d\n%s\n%s", how, status, r->err, r->out);
     cr_assert(strstr(complaint(r), says), "%s: %s", how, r->err);
+}
+
+static void expect_break(struct run *r, const char *how, const char *says)
+{
+    expect_break_in(r, "all_reduce", how, says);
 }
 
 Test(bench, a_plugin_that_dies_or_refuses_ends_the_run_and_is_named)
@@ -362,6 +418,15 @@ Test(bench, a_plugin_that_hangs_later_ends_the_run)
     static struct run r;
 
     expect_break(&r, "hang-later", "bad: rank ");
+}
+
+Test(bench, sendrecv_with_a_plugin_that_dies_or_hangs_ends_the_run)
+{
+    static struct run r;
+
+    expect_break_in(&r, "sendrecv", "die-later", "bad: rank ");
+    cr_assert(strstr(complaint(&r), "died of signal 9"), "%s", r.err);
+    expect_break_in(&r, "sendrecv", "hang-later", "bad: rank ");
 }
 
 Test(bench, wrong_bytes_are_counted_and_end_in_failure)

@@ -64,6 +64,26 @@ Test(options, plugins_are_labelled_by_name_and_apart)
     cr_assert_str_eq(o.plugins[4].path, "./dir=1/libfoo.so.1");
 }
 
+Test(options, a_side_carries_settings_of_its_own)
+{
+    struct holmes_bench_options o =
+        parsed("sendrecv --both-ways -p a=x,y.so,HOLMES_LANES=4,NCCL_IB_HCA==mlx5_0:1,mlx5_1=,_X= "
+               "-p ./libnccl-net-b.so,HOLMES_FABRIC=d0=1,d1:1=2");
+
+    cr_assert(o.both_ways);
+    cr_assert_str_eq(o.plugins[0].label, "a");
+    cr_assert_str_eq(o.plugins[0].path, "x,y.so");
+    cr_assert_eq(o.plugins[0].nsettings, 3);
+    cr_assert_str_eq(o.plugins[0].settings[0], "HOLMES_LANES=4");
+    cr_assert_str_eq(o.plugins[0].settings[1], "NCCL_IB_HCA==mlx5_0:1,mlx5_1=");
+    cr_assert_str_eq(o.plugins[0].settings[2], "_X=");
+    cr_assert_str_eq(o.plugins[1].label, "b");
+    cr_assert_str_eq(o.plugins[1].path, "./libnccl-net-b.so");
+    cr_assert_str_eq(o.plugins[1].settings[0], "HOLMES_FABRIC=d0=1,d1:1=2");
+    o = parsed("sendrecv");
+    cr_assert_not(o.both_ways);
+}
+
 Test(options, stream_lists_are_numbers_and_ranges)
 {
     static const char *const bad[] = {"",   "0",    "9", "1-9", "4-2", "1,",
@@ -107,6 +127,10 @@ Test(options, refuses_naming_value_and_remedy)
         {"all_reduce --no-reference", "--plugin", "nothing"},
         {"all_reduce -p =x.so", "\"=x.so\"", "label"},
         {"all_reduce -p a=", "\"a=\"", "no plugin"},
+        {"all_reduce -p a=,X=1", "\"a=\"", "no plugin"},
+        {"all_reduce -p a=x.so,A=,B=,C=,D=,E=,F=,G=,H=,I=,J=,K=,L=,M=,N=,O=,P=,Q=", "Q=",
+         "more than 16 settings"},
+        {"all_reduce --both-ways", "--both-ways", "sendrecv"},
         {"all_reduce -p ''", "\"\"", "no plugin"},
         {"all_reduce -p a=x.so -p a=y.so", "\"a=y.so\"", "taken"},
         {"all_reduce --csv=", "--csv", "name a file"},

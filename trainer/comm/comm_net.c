@@ -54,34 +54,6 @@ static struct net_comm *of(struct holmes_comm *c)
 
 /* ---- net ---- */
 
-static int net_choose_device(struct holmes_net *n, const char *wanted, char *why, size_t why_len)
-{
-    char names[256] = "";
-    int rc = holmes_plugin_devices(n->plugin, &n->ndev);
-
-    if (rc || n->ndev <= 0) {
-        snprintf(why, why_len, "%s has no device (%s)", holmes_plugin_path(n->plugin),
-                 rc ? holmes_strerror(rc) : "it found 0");
-        return rc ? rc : -ENODEV;
-    }
-    for (n->dev = 0; n->dev < n->ndev; n->dev++) {
-        size_t used = strlen(names);
-
-        rc = holmes_plugin_device(n->plugin, n->dev, &n->device);
-        if (rc) {
-            snprintf(why, why_len, "%s does not describe its device %d: %s",
-                     holmes_plugin_path(n->plugin), n->dev, holmes_strerror(rc));
-            return rc;
-        }
-        if (!wanted || strcmp(wanted, n->device.name) == 0)
-            return 0;
-        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", n->device.name);
-    }
-    snprintf(why, why_len, "no device '%s' in %s; there is %s", wanted,
-             holmes_plugin_path(n->plugin), names);
-    return -ENODEV;
-}
-
 static void net_conn_ready(void *arg)
 {
     holmes_progress_wake(arg);
@@ -101,7 +73,8 @@ static int net_start(struct holmes_net *n, const struct holmes_net_attr *attr, c
         return rc;
     }
     n->initialised = true;
-    rc = net_choose_device(n, attr->device, why, why_len);
+    rc = holmes_plugin_find_device(n->plugin, attr->device, &n->dev, &n->device, &n->ndev, why,
+                                   why_len);
     if (rc)
         return rc;
     if (n->device.max_message < PEER_CHUNK) {

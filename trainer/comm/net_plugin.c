@@ -474,6 +474,38 @@ int holmes_plugin_device(struct holmes_plugin *p, int dev, struct holmes_plugin_
     return 0;
 }
 
+int holmes_plugin_find_device(struct holmes_plugin *p, const char *name, int *dev,
+                              struct holmes_plugin_device *out, int *ndev, char *why,
+                              size_t why_len)
+{
+    struct holmes_plugin_device found;
+    char names[256] = "";
+    int n = 0, rc = holmes_plugin_devices(p, &n);
+
+    if (rc || n <= 0) {
+        snprintf(why, why_len, "%s has no device (%s)", p->path,
+                 rc ? holmes_strerror(rc) : "it found 0");
+        return rc ? rc : -ENODEV;
+    }
+    for (int i = 0; i < n; i++) {
+        rc = holmes_plugin_device(p, i, &found);
+        if (rc) {
+            snprintf(why, why_len, "%s does not describe its device %d: %s", p->path, i,
+                     holmes_strerror(rc));
+            return rc;
+        }
+        if (!name || strcmp(name, found.name) == 0) {
+            *dev = i;
+            *out = found;
+            *ndev = n;
+            return 0;
+        }
+        why_append(names, sizeof names, "%s%s", i ? ", " : "", found.name);
+    }
+    snprintf(why, why_len, "no device '%s' in %s; there is %s", name, p->path, names);
+    return -ENODEV;
+}
+
 int holmes_plugin_listen(struct holmes_plugin *p, void *ctx, int dev, void *handle, void **comm)
 {
     void *c = NULL;

@@ -37,6 +37,11 @@ int holmes_plugin_init(struct holmes_plugin *p, uint64_t comm_id, void **ctx);
 void holmes_plugin_fini(struct holmes_plugin *p, void *ctx);
 int holmes_plugin_devices(struct holmes_plugin *p, int *ndev);
 int holmes_plugin_device(struct holmes_plugin *p, int dev, struct holmes_plugin_device *out);
+/* The device of this name (NULL: the first), its index and how many there are. On failure `why` is
+ * a sentence that lists the names. */
+int holmes_plugin_find_device(struct holmes_plugin *p, const char *name, int *dev,
+                              struct holmes_plugin_device *out, int *ndev, char *why,
+                              size_t why_len);
 
 /* `handle` goes to the peer byte by byte and is written by connect too, which keeps its state in
  * it. connect and accept are polled: -EAGAIN while the peer is not there yet. */
