@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "log.h"
 #include "pattern.h"
 #include "size.h"
@@ -80,6 +81,38 @@ static int rank_prepare(struct rank *r, const struct holmes_bench_command *cmd,
                           sizeof reply->text);
 }
 
+static uint64_t cpu_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+void holmes_timing_start(struct holmes_timing *t)
+{
+    t->cpu_ns = cpu_ns();
+    t->ns = holmes_now_ns();
+}
+
+void holmes_timing_stop(struct holmes_timing *t)
+{
+    t->ns = holmes_now_ns() - t->ns;
+    t->cpu_ns = cpu_ns() - t->cpu_ns;
+}
+
+static int rank_run(struct rank *r, const struct holmes_bench_command *cmd,
+                    struct holmes_bench_reply *reply)
+{
+    bool records = cmd->measure == HOLMES_BENCH_LATENCY && r->attr->rank % 2 == 0;
+    struct holmes_timing t = {.message_us = records ? r->attr->message_us : NULL};
+    int rc = r->ops->run(r->runner, &r->work, cmd, &t, reply->text, sizeof reply->text);
+
+    reply->ns = t.ns;
+    reply->cpu_ns = t.cpu_ns;
+    return rc;
+}
+
 static int rank_obey(struct rank *r, const struct holmes_bench_command *cmd,
                      struct holmes_bench_reply *reply)
 {
@@ -89,7 +122,7 @@ static int rank_obey(struct rank *r, const struct holmes_bench_command *cmd,
     case HOLMES_BENCH_PREPARE:
         return rank_prepare(r, cmd, reply);
     case HOLMES_BENCH_RUN:
-        return r->ops->run(r->runner, &r->work, cmd, &reply->ns, reply->text, sizeof reply->text);
+        return rank_run(r, cmd, reply);
     default:
         return 0;
     }

@@ -44,10 +44,11 @@ struct holmes_bench_command {
 };
 
 struct holmes_bench_reply {
-    int rc;         /* 0, or negative errno with a sentence in `text` */
-    uint64_t ns;    /* RUN: of all its iterations */
-    uint64_t wrong; /* PREPARE: elements of this rank */
-    char text[400]; /* JOIN: what was opened */
+    int rc;          /* 0, or negative errno with a sentence in `text` */
+    uint64_t ns;     /* RUN: of all its iterations */
+    uint64_t cpu_ns; /* RUN: user and system time of all threads of the process meanwhile */
+    uint64_t wrong;  /* PREPARE: elements of this rank */
+    char text[400];  /* JOIN: what was opened */
 };
 
 /* What a rank process is told at its birth. */
@@ -56,6 +57,7 @@ struct holmes_rank_attr {
     enum holmes_dtype type;
     int rank, nranks;
     uint64_t max_bytes;          /* largest size there will be */
+    uint32_t max_iters;          /* of any timed run */
     size_t window;               /* sendrecv */
     bool both_ways;              /* sendrecv: the bandwidth test sends in both directions at once */
     int timeout_s;               /* of any single operation */
@@ -67,6 +69,7 @@ struct holmes_rank_attr {
     uint64_t token;
     /* Counts operations done, in memory shared with the parent: how it tells slow from stuck. */
     atomic_uint_fast64_t *beat;
+    float *message_us; /* sendrecv: room for max_iters, shared with the parent */
 };
 
 /* Buffers of the present size, and the shape that they have. They stay mapped at their place for as
@@ -79,6 +82,16 @@ struct holmes_rank_work {
     uint32_t salt;
 };
 
+/* What a timed run leaves. */
+struct holmes_timing {
+    uint64_t ns, cpu_ns;
+    float *message_us; /* LATENCY on even ranks: half of each round trip; elsewhere NULL */
+};
+
+/* Around what is timed, after the warm-up. */
+void holmes_timing_start(struct holmes_timing *t);
+void holmes_timing_stop(struct holmes_timing *t);
+
 /* What does the work. Calls return 0 or a negative errno with a sentence in `why`. */
 struct holmes_runner;
 struct holmes_runner_ops {
@@ -88,7 +101,8 @@ struct holmes_runner_ops {
     int (*verify)(struct holmes_runner *r, const struct holmes_rank_work *w, uint32_t streams,
                   uint64_t *wrong, char *why, size_t why_len);
     int (*run)(struct holmes_runner *r, const struct holmes_rank_work *w,
-               const struct holmes_bench_command *cmd, uint64_t *ns, char *why, size_t why_len);
+               const struct holmes_bench_command *cmd, struct holmes_timing *t, char *why,
+               size_t why_len);
     void (*leave)(struct holmes_runner *r); /* NULL is fine */
 };
 extern const struct holmes_runner_ops holmes_runner_plugin;   /* collectives */

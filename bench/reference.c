@@ -53,6 +53,7 @@ struct worker {
     struct run *run;
     size_t stream;
     bool sends;
+    float *us; /* pingpong: half of each round trip of this stream; NULL: not wanted */
     void (*work)(struct worker *w);
     pthread_t thread;
 };
@@ -262,12 +263,18 @@ static void pingpong(struct worker *wk)
 {
     struct run *run = wk->run;
     bool serves = run->r->attr->rank % 2 == 0;
+    uint64_t last = holmes_now_ns(), now;
     int rc = 0;
 
     for (size_t i = 0; i < run->iters && rc == 0; i++) {
         rc = serves ? step_send(run, wk->stream, 0) : step_recv(run, wk->stream, 0);
         if (rc == 0)
             rc = serves ? step_recv(run, wk->stream, 0) : step_send(run, wk->stream, 0);
+        if (wk->us) {
+            now = holmes_now_ns();
+            wk->us[i] = (float)((double)(now - last) / 2e3);
+            last = now;
+        }
         beat(run);
     }
     run_fail(run, rc);
@@ -357,14 +364,40 @@ static int ring_meet(struct holmes_runner *r)
     return rc;
 }
 
+/* Room for the times of every stream's messages; NULL when they are not wanted. */
+static float *messages_begin(struct run *run, struct worker *wk, size_t n,
+                             const struct holmes_timing *t)
+{
+    float *us = t->message_us ? calloc(n * run->iters, sizeof *us) : NULL;
+
+    if (t->message_us && !us)
+        run_fail(run, -ENOMEM);
+    for (size_t i = 0; i < n && us; i++)
+        wk[i].us = us + i * run->iters;
+    return us;
+}
+
+/* A message has come when its last share has: each counts with the slowest of its streams. */
+static void messages_end(const struct run *run, size_t n, float *us, struct holmes_timing *t)
+{
+    for (size_t i = 0; us && i < run->iters; i++) {
+        t->message_us[i] = us[i];
+        for (size_t s = 1; s < n; s++)
+            if (us[s * run->iters + i] > t->message_us[i])
+                t->message_us[i] = us[s * run->iters + i];
+    }
+    free(us);
+}
+
 static int run_timed(struct holmes_runner *r, const struct holmes_rank_work *w,
-                     enum holmes_bench_measure measure, size_t streams, size_t iters, uint64_t *ns)
+                     enum holmes_bench_measure measure, size_t streams, size_t iters,
+                     struct holmes_timing *t)
 {
     struct run run = {
         .r = r, .w = w, .streams = streams, .iters = iters, .gate = PTHREAD_MUTEX_INITIALIZER};
     struct worker workers[2 * STREAMS_MAX];
     size_t n = workers_of(&run, measure, workers), started;
-    uint64_t start;
+    float *us = messages_begin(&run, workers, n, t);
 
     pthread_barrier_init(&run.pass, NULL, (unsigned)n);
     pthread_mutex_lock(&run.gate);
@@ -376,11 +409,12 @@ static int run_timed(struct holmes_runner *r, const struct holmes_rank_work *w,
             break;
     }
     run_fail(&run, ring_meet(r));
-    start = holmes_now_ns();
+    holmes_timing_start(t);
     pthread_mutex_unlock(&run.gate);
     for (size_t i = 0; i < started; i++)
         pthread_join(workers[i].thread, NULL);
-    *ns = holmes_now_ns() - start;
+    holmes_timing_stop(t);
+    messages_end(&run, n, us, t);
     pthread_barrier_destroy(&run.pass);
     return atomic_load(&run.error);
 }
@@ -399,15 +433,16 @@ static int reference_fail(const struct holmes_runner *r, const struct holmes_ran
 }
 
 static int reference_run(struct holmes_runner *r, const struct holmes_rank_work *w,
-                         const struct holmes_bench_command *cmd, uint64_t *ns, char *why,
+                         const struct holmes_bench_command *cmd, struct holmes_timing *t, char *why,
                          size_t why_len)
 {
+    struct holmes_timing warmup = {0};
     int rc = 0;
 
     if (cmd->warmups)
-        rc = run_timed(r, w, cmd->measure, cmd->streams, cmd->warmups, ns);
+        rc = run_timed(r, w, cmd->measure, cmd->streams, cmd->warmups, &warmup);
     if (rc == 0)
-        rc = run_timed(r, w, cmd->measure, cmd->streams, cmd->iters, ns);
+        rc = run_timed(r, w, cmd->measure, cmd->streams, cmd->iters, t);
     return reference_fail(r, w, rc, why, why_len);
 }
 
@@ -435,20 +470,20 @@ static int reference_verify(struct holmes_runner *r, const struct holmes_rank_wo
                             uint32_t streams, uint64_t *wrong, char *why, size_t why_len)
 {
     const struct holmes_rank_attr *a = r->attr;
-    uint64_t ns;
+    struct holmes_timing t = {0};
     int rc;
 
     if (a->collective != HOLMES_SENDRECV) {
-        rc = run_timed(r, w, HOLMES_BENCH_TIME, streams, 1, &ns);
+        rc = run_timed(r, w, HOLMES_BENCH_TIME, streams, 1, &t);
         *wrong = rc == 0 ? check_blocks(w) : 0;
         return reference_fail(r, w, rc, why, why_len);
     }
-    rc = run_timed(r, w, HOLMES_BENCH_LATENCY, streams, 1, &ns);
+    rc = run_timed(r, w, HOLMES_BENCH_LATENCY, streams, 1, &t);
     *wrong = holmes_pattern_check(w->out, 0, w->shape.count, a->type, holmes_rank_partner(a->rank),
                                   w->salt);
     holmes_pattern_poison(w->out, w->shape.out_bytes);
     if (rc == 0)
-        rc = run_timed(r, w, HOLMES_BENCH_BANDWIDTH, streams, 1, &ns);
+        rc = run_timed(r, w, HOLMES_BENCH_BANDWIDTH, streams, 1, &t);
     if (rc == 0 && (a->both_ways || a->rank % 2 == 1))
         *wrong += holmes_pattern_check(w->out, 0, w->shape.count, a->type,
                                        holmes_rank_partner(a->rank), w->salt);

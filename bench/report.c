@@ -38,17 +38,40 @@ static const char *digits_for(double v)
     return "%.7f";
 }
 
-static void add_headings(struct holmes_table *t, const struct holmes_results *r, bool vs_first,
-                         bool vs_reference)
+static void cell_figure(struct holmes_table *t, double v)
 {
-    static const char *const headings[] = {"size\n(B)",     "count\n(elements)", "type",
-                                           "side",          "time\n(us)",        "algbw\n(GB/s)",
-                                           "busbw\n(GB/s)", "spread\n(%)",       "#wrong"};
+    cell_number(t, digits_for(v), v);
+}
+
+static bool is_latency(const struct holmes_results *r, int measure)
+{
+    return r->measures[measure] == HOLMES_BENCH_LATENCY;
+}
+
+static void add_columns(struct holmes_table *t, const char *const *headings, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        holmes_table_column(t, headings[i], HOLMES_TABLE_RIGHT);
+}
+
+static void add_headings(struct holmes_table *t, const struct holmes_results *r, int measure,
+                         bool vs_first, bool vs_reference)
+{
+    static const char *const before[] = {"size\n(B)", "count\n(elements)", "type", "side",
+                                         "time\n(us)"};
+    static const char *const bandwidths[] = {"algbw\n(GB/s)", "busbw\n(GB/s)"};
+    static const char *const percentiles[] = {"p50\n(us)", "p99\n(us)", "max\n(us)"};
+    static const char *const after[] = {"spread\n(%)", "#wrong", "CPU\n(s/GB)"};
     char ratio[96];
 
-    for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++)
-        holmes_table_column(t, headings[i],
+    for (size_t i = 0; i < sizeof before / sizeof before[0]; i++)
+        holmes_table_column(t, before[i],
                             i == 2 || i == 3 ? HOLMES_TABLE_LEFT : HOLMES_TABLE_RIGHT);
+    if (is_latency(r, measure))
+        add_columns(t, percentiles, sizeof percentiles / sizeof percentiles[0]);
+    else
+        add_columns(t, bandwidths, sizeof bandwidths / sizeof bandwidths[0]);
+    add_columns(t, after, sizeof after / sizeof after[0]);
     snprintf(ratio, sizeof ratio, "x %.60s", r->variants[0].label);
     if (vs_first)
         holmes_table_column(t, ratio, HOLMES_TABLE_RIGHT);
@@ -66,14 +89,21 @@ static void add_row(struct holmes_table *t, const struct holmes_results *r, int 
     holmes_table_cell(t, "%zu", s->count);
     holmes_table_cell(t, "%s", type_name(r->options));
     holmes_table_cell(t, "%s", r->variants[variant].label);
-    cell_number(t, digits_for(f.us.median), f.us.median);
-    cell_number(t, digits_for(f.algbw.median), f.algbw.median);
-    cell_number(t, digits_for(f.busbw.median), f.busbw.median);
+    cell_figure(t, f.us.median);
+    if (is_latency(r, measure)) {
+        cell_figure(t, f.p50);
+        cell_figure(t, f.p99);
+        cell_figure(t, f.max);
+    } else {
+        cell_figure(t, f.algbw.median);
+        cell_figure(t, f.busbw.median);
+    }
     cell_number(t, "%.0f", 100 * f.spread);
     if (r->options->check)
         holmes_table_cell(t, "%ju", (uintmax_t)r->cells[0][size][variant].wrong);
     else
         holmes_table_cell(t, "n/a");
+    cell_figure(t, f.cpu.median);
     if (vs_first)
         cell_number(t, "%.2f", f.vs_first);
     if (vs_reference)
@@ -83,13 +113,15 @@ static void add_row(struct holmes_table *t, const struct holmes_results *r, int 
 static int print_measure(const struct holmes_results *r, int measure, FILE *out)
 {
     const struct holmes_bench_options *o = r->options;
-    bool vs_first = o->nplugins > 1, vs_reference = o->reference && o->nplugins > 0;
+    int lines = o->nplugins + o->reference;
+    bool vs_first = o->nplugins > 0 && lines > 1, vs_reference = o->reference && lines > 1;
+    int columns = (is_latency(r, measure) ? 11 : 10) + vs_first + vs_reference;
     struct holmes_table *t;
-    int rc = holmes_table_create(9 + vs_first + vs_reference, &t);
+    int rc = holmes_table_create(columns, &t);
 
     if (rc != 0)
         return rc;
-    add_headings(t, r, vs_first, vs_reference);
+    add_headings(t, r, measure, vs_first, vs_reference);
     for (int s = 0; s < r->nsizes_done; s++) {
         for (int v = 0; v < o->nplugins; v++)
             add_row(t, r, measure, s, v, vs_first, vs_reference);
@@ -105,7 +137,7 @@ static int print_measure(const struct holmes_results *r, int measure, FILE *out)
 /* The reference by number of streams: bandwidths, for latencies microseconds. */
 static int print_streams(const struct holmes_results *r, int measure, FILE *out)
 {
-    bool latency = r->measures[measure] == HOLMES_BENCH_LATENCY;
+    bool latency = is_latency(r, measure);
     int first = r->options->nplugins;
     struct holmes_table *t;
     int rc = holmes_table_create(1 + r->nvariants - first, &t);
@@ -119,9 +151,8 @@ static int print_streams(const struct holmes_results *r, int measure, FILE *out)
         holmes_table_cell(t, "%ju", (uintmax_t)r->shapes[s].size_bytes);
         for (int v = first; v < r->nvariants; v++) {
             struct holmes_figures f = holmes_results_figures(r, measure, s, v);
-            double shown = latency ? f.us.median : f.busbw.median;
 
-            cell_number(t, digits_for(shown), shown);
+            cell_figure(t, latency ? f.us.median : f.busbw.median);
         }
     }
     fprintf(out, "\n# reference by number of streams: %s\n", latency ? "us" : "busbw, GB/s");

@@ -66,6 +66,10 @@ static void csv_row(const struct holmes_results *r, int m, int s, int v, FILE *o
         fputc(',', out);
     csv_number(out, f.vs_first);
     csv_number(out, f.vs_reference);
+    csv_stats(out, f.cpu);
+    csv_number(out, f.p50);
+    csv_number(out, f.p99);
+    csv_number(out, f.max);
     fputs("\r\n", out);
 }
 
@@ -74,7 +78,8 @@ int holmes_report_csv(const struct holmes_results *r, FILE *out)
     fputs("collective,measure,ranks,type,size_bytes,count,side,kind,streams,rounds,iters,"
           "time_us,time_us_min,time_us_max,algbw_gbytes_s,algbw_gbytes_s_min,algbw_gbytes_s_max,"
           "busbw_gbytes_s,busbw_gbytes_s_min,busbw_gbytes_s_max,wrong,ratio_first,"
-          "ratio_reference\r\n",
+          "ratio_reference,cpu_s_per_gbyte,cpu_s_per_gbyte_min,cpu_s_per_gbyte_max,p50_us,p99_us,"
+          "max_us\r\n",
           out);
     for (int m = 0; m < r->nmeasures; m++)
         for (int s = 0; s < r->nsizes_done; s++)
@@ -105,24 +110,45 @@ static json_t *json_text(const char *text)
     return json_stringn(clean, at);
 }
 
+/* What every round gave. */
+static json_t *json_rounds(const double *values, int rounds)
+{
+    json_t *array = json_array();
+
+    for (int i = 0; i < rounds; i++)
+        json_array_append_new(array, json_number(values[i]));
+    return array;
+}
+
 static json_t *json_cell(const struct holmes_results *r, int m, int s, int v)
 {
     const struct holmes_cell *c = &r->cells[m][s][v];
     struct holmes_figures f = holmes_results_figures(r, m, s, v);
-    json_t *rounds = json_array(), *wrong = json_null();
+    json_t *cell = json_pack(
+        "{s:s, s:I, s:I, s:o, s:i, s:i, s:o, s:o, s:o}", "measure",
+        holmes_measure_name(r->measures[m]), "size_bytes", (json_int_t)r->shapes[s].size_bytes,
+        "count", (json_int_t)r->shapes[s].count, "side", json_text(r->variants[v].label), "streams",
+        r->variants[v].streams, "iters", c->iters, "round_us", json_rounds(c->us, c->rounds),
+        "round_cpu_s_per_gbyte", json_rounds(c->cpu, c->rounds), "wrong",
+        r->options->check ? json_integer((json_int_t)r->cells[0][s][v].wrong) : json_null());
+    const struct {
+        const char *name;
+        double value;
+    } figures[] = {
+        {"time_us", f.us.median},
+        {"algbw_gbytes_s", f.algbw.median},
+        {"busbw_gbytes_s", f.busbw.median},
+        {"ratio_first", f.vs_first},
+        {"ratio_reference", f.vs_reference},
+        {"cpu_s_per_gbyte", f.cpu.median},
+        {"p50_us", f.p50},
+        {"p99_us", f.p99},
+        {"max_us", f.max},
+    };
 
-    for (int i = 0; i < c->rounds; i++)
-        json_array_append_new(rounds, json_real(c->us[i]));
-    if (r->options->check)
-        wrong = json_integer((json_int_t)r->cells[0][s][v].wrong);
-    return json_pack("{s:s, s:I, s:I, s:o, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "measure",
-                     holmes_measure_name(r->measures[m]), "size_bytes",
-                     (json_int_t)r->shapes[s].size_bytes, "count", (json_int_t)r->shapes[s].count,
-                     "side", json_text(r->variants[v].label), "streams", r->variants[v].streams,
-                     "iters", c->iters, "round_us", rounds, "time_us", json_number(f.us.median),
-                     "algbw_gbytes_s", json_number(f.algbw.median), "busbw_gbytes_s",
-                     json_number(f.busbw.median), "ratio_first", json_number(f.vs_first),
-                     "ratio_reference", json_number(f.vs_reference), "wrong", wrong);
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
+        json_object_set_new(cell, figures[i].name, json_number(figures[i].value));
+    return cell;
 }
 
 static json_t *json_settings(const struct holmes_results *r, int v)

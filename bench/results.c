@@ -1,6 +1,7 @@
 /* The table of measurements behind every output. */
 #include "results.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +49,19 @@ static void lay_out_variants(struct holmes_results *r)
     }
 }
 
+/* One piece of memory, which `us` owns. */
+static int cell_init(struct holmes_cell *c, size_t rounds)
+{
+    c->us = calloc(5 * rounds, sizeof *c->us);
+    if (!c->us)
+        return -ENOMEM;
+    c->cpu = c->us + rounds;
+    c->p50 = c->us + 2 * rounds;
+    c->p99 = c->us + 3 * rounds;
+    c->max = c->us + 4 * rounds;
+    return 0;
+}
+
 struct holmes_results *holmes_results_create(const struct holmes_bench_options *options)
 {
     struct holmes_results *r = calloc(1, sizeof *r);
@@ -66,8 +80,7 @@ struct holmes_results *holmes_results_create(const struct holmes_bench_options *
     for (int m = 0; m < r->nmeasures; m++) {
         for (int s = 0; s < r->nsizes; s++) {
             for (int v = 0; v < r->nvariants; v++) {
-                r->cells[m][s][v].us = calloc((size_t)options->rounds, sizeof(double));
-                if (!r->cells[m][s][v].us) {
+                if (cell_init(&r->cells[m][s][v], (size_t)options->rounds) != 0) {
                     holmes_results_destroy(r);
                     return NULL;
                 }
@@ -119,23 +132,39 @@ static struct holmes_stats bandwidth(struct holmes_stats us, double bytes)
                                  .max = bytes / us.min / 1e3};
 }
 
+double holmes_results_link_bytes(const struct holmes_results *r, int measure, int size, int iters)
+{
+    const struct holmes_bench_options *o = r->options;
+    double bytes = (double)r->shapes[size].size_bytes * iters;
+
+    if (o->collective != HOLMES_SENDRECV)
+        return bytes * holmes_collective_factor(o->collective, o->nranks) * o->nranks;
+    if (r->measures[measure] == HOLMES_BENCH_LATENCY || o->both_ways)
+        bytes *= 2;
+    return bytes * (o->nranks / 2.0);
+}
+
 struct holmes_figures holmes_results_figures(const struct holmes_results *r, int measure, int size,
                                              int variant)
 {
     const struct holmes_bench_options *o = r->options;
-    const struct holmes_cell *cells = r->cells[measure][size];
+    const struct holmes_cell *cells = r->cells[measure][size], *c = &cells[variant];
     double bytes = (double)r->shapes[size].size_bytes;
     int best = holmes_results_best_reference(r, measure, size);
     struct holmes_figures f = {.vs_first = NAN, .vs_reference = NAN};
 
-    f.us = holmes_stats_of(cells[variant].us, (size_t)cells[variant].rounds);
+    f.us = holmes_stats_of(c->us, (size_t)c->rounds);
+    f.cpu = holmes_stats_of(c->cpu, (size_t)c->rounds);
+    f.p50 = holmes_stats_of(c->p50, (size_t)c->rounds).median;
+    f.p99 = holmes_stats_of(c->p99, (size_t)c->rounds).median;
+    f.max = holmes_stats_of(c->max, (size_t)c->rounds).max;
     f.spread = (f.us.max - f.us.min) / f.us.median;
     f.algbw = bandwidth(f.us, bytes);
     f.busbw = bandwidth(f.us, bytes * holmes_collective_factor(o->collective, o->nranks));
     if (o->nplugins > 0 && variant != 0)
-        f.vs_first = speedup(&cells[variant], &cells[0]);
+        f.vs_first = speedup(c, &cells[0]);
     if (best >= 0 && best != variant)
-        f.vs_reference = speedup(&cells[variant], &cells[best]);
+        f.vs_reference = speedup(c, &cells[best]);
     return f;
 }
 

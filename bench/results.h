@@ -19,8 +19,10 @@ struct holmes_variant {
 };
 
 struct holmes_cell {
-    double *us; /* (rounds) */
-    int rounds; /* measured so far */
+    double *us;              /* (rounds), as the next */
+    double *cpu;             /* CPU seconds of all ranks for 10^9 bytes over links */
+    double *p50, *p99, *max; /* us of one message; NaN but in latency tests */
+    int rounds;              /* measured so far */
     int iters;
     uint64_t wrong; /* elements, all ranks */
 };
@@ -45,10 +47,16 @@ struct holmes_figures {
     struct holmes_stats us;           /* of one operation */
     struct holmes_stats algbw, busbw; /* GB/s; min is that of the slowest round */
     double spread;                    /* (max - min) / median of the time */
+    struct holmes_stats cpu;          /* seconds for each GB moved */
+    double p50, p99;                  /* medians of the rounds'; NaN where there are none */
+    double max;                       /* of all rounds */
     double vs_first, vs_reference;    /* NaN where there is nothing to compare with */
 };
 struct holmes_figures holmes_results_figures(const struct holmes_results *r, int measure, int size,
                                              int variant);
+
+/* Bytes that cross all links of all ranks in `iters` operations. */
+double holmes_results_link_bytes(const struct holmes_results *r, int measure, int size, int iters);
 
 /* The reference with the least median time for this size; -1 without a reference. */
 int holmes_results_best_reference(const struct holmes_results *r, int measure, int size);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "comm_net.h"
 #include "log.h"
 #include "pattern.h"
@@ -115,18 +114,17 @@ static int repeat(struct holmes_runner *r, const struct holmes_rank_work *w, siz
 }
 
 static int plugin_run(struct holmes_runner *r, const struct holmes_rank_work *w,
-                      const struct holmes_bench_command *cmd, uint64_t *ns, char *why,
+                      const struct holmes_bench_command *cmd, struct holmes_timing *t, char *why,
                       size_t why_len)
 {
-    uint64_t start;
     int rc = repeat(r, w, cmd->warmups);
 
     if (rc == 0)
         rc = barrier(r);
-    start = holmes_now_ns();
+    holmes_timing_start(t);
     if (rc == 0)
         rc = repeat(r, w, cmd->iters);
-    *ns = holmes_now_ns() - start;
+    holmes_timing_stop(t);
     if (rc != 0)
         holmes_rank_explain(w, rc, why, why_len);
     return rc;

@@ -41,7 +41,9 @@ struct holmes_runner {
 /* One measurement's worth of messages. */
 struct traffic {
     struct holmes_flow tx, rx;
-    bool pingpong; /* each message waits for the one before it from the other side */
+    bool pingpong;    /* each message waits for the one before it from the other side */
+    float *us;        /* pingpong: where half of each round trip goes; may be NULL */
+    uint64_t last_ns; /* when the last one ended */
 };
 
 static bool serves(const struct holmes_runner *r)
@@ -182,12 +184,24 @@ static int idle_turn(struct holmes_runner *r, uint64_t *turns, uint64_t *deadlin
     return rc;
 }
 
+static void message_note(struct traffic *t, uint64_t which)
+{
+    uint64_t now = holmes_now_ns();
+
+    t->us[which] = (float)((double)(now - t->last_ns) / 2e3);
+    t->last_ns = now;
+}
+
 static int traffic_step(const struct holmes_runner *r, struct traffic *t, bool *moved)
 {
+    uint64_t before = t->rx.done;
     int rc = holmes_flow_step(&t->rx, moved);
 
-    if (t->pingpong)
+    if (t->pingpong) {
         t->tx.allowed = t->rx.done + serves(r);
+        if (t->us && t->rx.done > before)
+            message_note(t, before);
+    }
     return rc != 0 ? rc : holmes_flow_step(&t->tx, moved);
 }
 
@@ -229,7 +243,7 @@ static int words_exchange(struct holmes_runner *r, bool out, bool in)
 /* `n` messages of the present size in the measure's pattern; with a word back where a side only
  * sent, since a send may be done before its bytes have come. */
 static int move(struct holmes_runner *r, const struct holmes_rank_work *w,
-                enum holmes_bench_measure measure, uint64_t n)
+                enum holmes_bench_measure measure, uint64_t n, float *us)
 {
     bool back_and_forth = measure == HOLMES_BENCH_LATENCY;
     bool both = back_and_forth || r->attr->both_ways;
@@ -238,6 +252,8 @@ static int move(struct holmes_runner *r, const struct holmes_rank_work *w,
         .tx = {.conn = r->tx, .region = r->in, .base = w->in, .total = sends ? n : 0},
         .rx = {.conn = r->rx, .region = r->out, .base = w->out, .total = receives ? n : 0},
         .pingpong = back_and_forth,
+        .us = us,
+        .last_ns = holmes_now_ns(),
     };
     int rc;
 
@@ -292,21 +308,20 @@ static int buffers_register(struct holmes_runner *r, const struct holmes_rank_wo
 }
 
 static int sendrecv_run(struct holmes_runner *r, const struct holmes_rank_work *w,
-                        const struct holmes_bench_command *cmd, uint64_t *ns, char *why,
-                        size_t why_len)
+                        const struct holmes_bench_command *cmd, struct holmes_timing *timing,
+                        char *why, size_t why_len)
 {
-    uint64_t start;
     int rc = buffers_register(r, w, why, why_len);
 
     if (rc != 0)
         return rc;
-    rc = move(r, w, cmd->measure, cmd->warmups);
+    rc = move(r, w, cmd->measure, cmd->warmups, NULL);
     if (rc == 0)
         rc = meet(r);
-    start = holmes_now_ns();
+    holmes_timing_start(timing);
     if (rc == 0)
-        rc = move(r, w, cmd->measure, cmd->iters);
-    *ns = holmes_now_ns() - start;
+        rc = move(r, w, cmd->measure, cmd->iters, timing->message_us);
+    holmes_timing_stop(timing);
     if (rc != 0)
         holmes_rank_explain(w, rc, why, why_len);
     return rc;
@@ -333,11 +348,11 @@ static int sendrecv_verify(struct holmes_runner *r, const struct holmes_rank_wor
     (void)streams;
     if (rc != 0)
         return rc;
-    rc = move(r, w, HOLMES_BENCH_LATENCY, 1);
+    rc = move(r, w, HOLMES_BENCH_LATENCY, 1, NULL);
     if (rc == 0) {
         *wrong = check_received(w, 1);
         holmes_pattern_poison(w->out, w->shape.out_bytes * w->window);
-        rc = move(r, w, HOLMES_BENCH_BANDWIDTH, w->window);
+        rc = move(r, w, HOLMES_BENCH_BANDWIDTH, w->window, NULL);
     }
     if (rc == 0 && (r->attr->both_ways || !serves(r)))
         *wrong += check_received(w, w->window);

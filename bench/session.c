@@ -4,7 +4,9 @@
 #include "session.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "progress.h"
@@ -62,6 +64,7 @@ static int start_teams(struct session *s, volatile sig_atomic_t *stop)
                     .type = o->type,
                     .nranks = o->nranks,
                     .max_bytes = s->r->shapes[s->r->nsizes - 1].size_bytes,
+                    .max_iters = (uint32_t)(o->iters > ITERS_MAX ? o->iters : ITERS_MAX),
                     .window = (size_t)o->window,
                     .both_ways = o->both_ways,
                     .timeout_s = o->timeout_s,
@@ -133,9 +136,34 @@ static void show(struct session *s, int size, int round, const char *label)
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
-/* One timed run: microseconds of an operation by the slowest rank. */
-static int measure_once(struct session *s, int measure, int variant, uint32_t warmups,
-                        uint32_t iters, double *us)
+/* Percentiles over the messages of all pairs. */
+static int messages_sum_up(struct session *s, const struct holmes_team *t, uint32_t iters,
+                           struct holmes_percentiles *out)
+{
+    int nranks = s->r->options->nranks;
+    float *all = malloc((size_t)nranks / 2 * iters * sizeof *all);
+
+    if (!all) {
+        snprintf(s->why, s->why_len, "no memory for the times of %u messages", iters);
+        return -ENOMEM;
+    }
+    for (int rank = 0; rank < nranks; rank += 2)
+        memcpy(all + (size_t)rank / 2 * iters, holmes_team_message_us(t, rank),
+               iters * sizeof *all);
+    *out = holmes_percentiles_of(all, (size_t)nranks / 2 * iters);
+    free(all);
+    return 0;
+}
+
+/* What one timed run gave. */
+struct sample {
+    double us;  /* of an operation, by the slowest rank */
+    double cpu; /* seconds for each GB over links */
+    struct holmes_percentiles message_us;
+};
+
+static int measure_once(struct session *s, int size, int measure, int variant, uint32_t warmups,
+                        uint32_t iters, struct sample *out)
 {
     const struct holmes_variant *v = &s->r->variants[variant];
     struct holmes_bench_reply replies[HOLMES_BENCH_RANKS_MAX];
@@ -147,15 +175,20 @@ static int measure_once(struct session *s, int measure, int variant, uint32_t wa
         .streams = (uint32_t)v->streams,
     };
     struct holmes_team *t = s->teams[v->team];
-    uint64_t ns = 0;
+    bool latency = cmd.measure == HOLMES_BENCH_LATENCY;
+    uint64_t ns = 0, cpu_ns = 0;
     int rc = team_result(s, t, holmes_team_call(t, &cmd, replies));
 
     if (rc != 0)
         return rc;
-    for (int i = 0; i < s->r->options->nranks; i++)
+    for (int i = 0; i < s->r->options->nranks; i++) {
         ns = replies[i].ns > ns ? replies[i].ns : ns;
-    *us = (double)ns / 1e3 / iters / (cmd.measure == HOLMES_BENCH_LATENCY ? 2 : 1);
-    return 0;
+        cpu_ns += replies[i].cpu_ns;
+    }
+    out->us = (double)ns / 1e3 / iters / (latency ? 2 : 1);
+    out->cpu = (double)cpu_ns / holmes_results_link_bytes(s->r, measure, size, (int)iters);
+    out->message_us = (struct holmes_percentiles){NAN, NAN, NAN};
+    return latency ? messages_sum_up(s, t, iters, &out->message_us) : 0;
 }
 
 /* Buffers for this size and, if wanted, a verified pass; the count goes to every variant that these
@@ -189,18 +222,31 @@ static int calibrate(struct session *s, int size, int measure, int variant)
 {
     struct holmes_cell *c = &s->r->cells[measure][size][variant];
     bool small = s->r->shapes[size].size_bytes < (1 << 20);
-    double us, fit;
+    struct sample sample;
+    double fit;
     int rc;
 
     c->iters = s->r->options->iters;
     if (c->iters)
         return 0;
-    rc = measure_once(s, measure, variant, small ? 10 : 1, small ? 20 : 2, &us);
+    rc = measure_once(s, size, measure, variant, small ? 10 : 1, small ? 20 : 2, &sample);
     if (rc != 0)
         return rc;
-    fit = SAMPLE_NS / 1e3 / (s->r->measures[measure] == HOLMES_BENCH_LATENCY ? 2 * us : us);
+    fit = SAMPLE_NS / 1e3 / sample.us;
+    if (s->r->measures[measure] == HOLMES_BENCH_LATENCY)
+        fit /= 2;
     c->iters = fit < 1 ? 1 : fit > ITERS_MAX ? ITERS_MAX : (int)fit;
     return 0;
+}
+
+static void cell_add(struct holmes_cell *c, int round, const struct sample *sample)
+{
+    c->us[round] = sample->us;
+    c->cpu[round] = sample->cpu;
+    c->p50[round] = sample->message_us.p50;
+    c->p99[round] = sample->message_us.p99;
+    c->max[round] = sample->message_us.max;
+    c->rounds++;
 }
 
 static int take_turn(struct session *s, int size, int round, int variant)
@@ -210,9 +256,11 @@ static int take_turn(struct session *s, int size, int round, int variant)
     show(s, size, round, s->r->variants[variant].label);
     for (int m = 0; m < s->r->nmeasures && rc == 0; m++) {
         struct holmes_cell *c = &s->r->cells[m][size][variant];
+        struct sample sample;
 
-        rc = measure_once(s, m, variant, (uint32_t)c->iters / 5, (uint32_t)c->iters, &c->us[round]);
-        c->rounds += rc == 0;
+        rc = measure_once(s, size, m, variant, (uint32_t)c->iters / 5, (uint32_t)c->iters, &sample);
+        if (rc == 0)
+            cell_add(c, round, &sample);
         s->done_ms += turn_guess_ms(s, size);
     }
     return rc;

@@ -40,3 +40,19 @@ double holmes_stats_speedup(const double *ours, const double *base, size_t round
     free(ratios);
     return median;
 }
+
+static int compare_float(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+
+    return (x > y) - (x < y);
+}
+
+struct holmes_percentiles holmes_percentiles_of(float *values, size_t n)
+{
+    if (n == 0)
+        return (struct holmes_percentiles){NAN, NAN, NAN};
+    qsort(values, n, sizeof *values, compare_float);
+    return (struct holmes_percentiles){values[(n * 50 + 99) / 100 - 1],
+                                       values[(n * 99 + 99) / 100 - 1], values[n - 1]};
+}

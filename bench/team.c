@@ -38,6 +38,7 @@ struct holmes_team {
     struct sockaddr_in listen_addrs[HOLMES_BENCH_RANKS_MAX];
     uint64_t token;
     char *beats;
+    float *message_us; /* (ranks, max_iters); sendrecv only */
     struct holmes_rdv_server *rdv;
     int error;
     bool died; /* a rank, which explains the errors of its neighbours */
@@ -51,6 +52,16 @@ static struct holmes_team *teams;
 static atomic_uint_fast64_t *beat_of(const struct holmes_team *t, int rank)
 {
     return (atomic_uint_fast64_t *)(void *)(t->beats + (size_t)rank * BEAT_STRIDE);
+}
+
+static float *message_us_of(const struct holmes_team *t, int rank)
+{
+    return t->message_us ? t->message_us + (size_t)rank * t->attr.rank.max_iters : NULL;
+}
+
+const float *holmes_team_message_us(const struct holmes_team *t, int rank)
+{
+    return message_us_of(t, rank);
 }
 
 static uint64_t beats_of(const struct holmes_team *t)
@@ -137,6 +148,7 @@ static _Noreturn void child_main(struct holmes_team *t, int rank, int fd, pid_t 
     attr.next = t->listen_addrs[next];
     attr.token = t->token;
     attr.beat = beat_of(t, rank);
+    attr.message_us = message_us_of(t, rank);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
@@ -169,16 +181,28 @@ static int team_fork_rank(struct holmes_team *t, int rank)
     return 0;
 }
 
+static void *shared_map(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static size_t message_us_bytes(const struct holmes_team *t)
+{
+    return (size_t)t->attr.rank.nranks * t->attr.rank.max_iters * sizeof *t->message_us;
+}
+
 static int team_birth(struct holmes_team *t)
 {
     int rc = getrandom(&t->token, sizeof t->token, 0) == sizeof t->token ? 0 : -EIO;
 
-    t->beats = mmap(NULL, BEAT_STRIDE * HOLMES_BENCH_RANKS_MAX, PROT_READ | PROT_WRITE,
-                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (t->beats == MAP_FAILED) {
-        t->beats = NULL;
+    t->beats = shared_map(BEAT_STRIDE * HOLMES_BENCH_RANKS_MAX);
+    if (t->attr.rank.collective == HOLMES_SENDRECV)
+        t->message_us = shared_map(message_us_bytes(t));
+    if (!t->beats || (t->attr.rank.collective == HOLMES_SENDRECV && !t->message_us))
         return -ENOMEM;
-    }
     for (int i = 0; i < t->attr.rank.nranks && rc == 0 && !t->attr.rank.plugin; i++)
         rc = listen_on_loopback(t, i);
     for (int i = 0; i < t->attr.rank.nranks && rc == 0; i++)
@@ -258,6 +282,8 @@ void holmes_team_destroy(struct holmes_team *t)
     holmes_rdv_stop(t->rdv);
     if (t->beats)
         munmap(t->beats, BEAT_STRIDE * HOLMES_BENCH_RANKS_MAX);
+    if (t->message_us)
+        munmap(t->message_us, message_us_bytes(t));
     while (*at != t)
         at = &(*at)->next;
     *at = t->next;

@@ -37,6 +37,9 @@ int holmes_team_call(struct holmes_team *t, const struct holmes_bench_command *c
 /* Orderly end of the processes, which must exit with 0. */
 int holmes_team_leave(struct holmes_team *t);
 
+/* After a RUN of LATENCY: what an even rank recorded of each message. */
+const float *holmes_team_message_us(const struct holmes_team *t, int rank);
+
 const char *holmes_team_why(const struct holmes_team *t);
 /* What rank 0 said it opened; "" before the join. */
 const char *holmes_team_about(const struct holmes_team *t);

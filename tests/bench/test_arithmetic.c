@@ -76,6 +76,22 @@ Test(stats, median_is_the_middle_in_any_order)
     cr_assert(isnan(holmes_stats_of(NULL, 0).median));
 }
 
+Test(stats, percentiles_are_values_that_occurred)
+{
+    float hundred[100], one[] = {7}, two[] = {9, 3};
+    struct holmes_percentiles p;
+
+    for (int i = 0; i < 100; i++)
+        hundred[i] = (float)(100 - i);
+    p = holmes_percentiles_of(hundred, 100);
+    cr_assert(p.p50 == 50 && p.p99 == 99 && p.max == 100, "%g %g %g", p.p50, p.p99, p.max);
+    p = holmes_percentiles_of(one, 1);
+    cr_assert(p.p50 == 7 && p.p99 == 7 && p.max == 7);
+    p = holmes_percentiles_of(two, 2);
+    cr_assert(p.p50 == 3 && p.p99 == 9 && p.max == 9);
+    cr_assert(isnan(holmes_percentiles_of(NULL, 0).p99));
+}
+
 Test(stats, speedup_pairs_the_rounds_so_that_drift_cancels)
 {
     /* The machine slows down threefold; in every round ours takes half the time. */

@@ -241,6 +241,36 @@ Test(bench, both_ways_at_once_arrive_right)
     cr_assert(strstr(file_read("x.json"), "\"both_ways\": true"));
 }
 
+static double number_of(json_t *cell, const char *name)
+{
+    return json_number_value(json_object_get(cell, name));
+}
+
+/* Of every side, the reference with several streams too. */
+Test(bench, latencies_have_percentiles_and_all_sides_a_cost)
+{
+    static struct run r;
+    json_t *root, *results;
+
+    expect_well(&r, "sendrecv -n 4 -b 64 -e 64K -f 1024 --rounds 2 --iters 20 "
+                    "--reference-streams 1,3 -p " HOLMES_PLUGIN " --json @/x.json");
+    root = json_loads(file_read("x.json"), 0, NULL);
+    results = json_object_get(root, "results");
+    cr_assert_eq(json_array_size(results), 2 * 2 * 3);
+    for (size_t i = 0; i < json_array_size(results); i++) {
+        json_t *cell = json_array_get(results, i);
+        double p50 = number_of(cell, "p50_us"), p99 = number_of(cell, "p99_us");
+
+        cr_assert_gt(number_of(cell, "cpu_s_per_gbyte"), 0, "result %zu", i);
+        if (strcmp(json_string_value(json_object_get(cell, "measure")), "latency") != 0)
+            continue;
+        cr_assert_gt(p50, 0, "result %zu", i);
+        cr_assert_geq(p99, p50, "result %zu", i);
+        cr_assert_geq(number_of(cell, "max_us"), p99, "result %zu", i);
+    }
+    json_decref(root);
+}
+
 Test(bench, settings_reach_the_processes_of_their_side_only)
 {
     static struct run r;

@@ -43,6 +43,14 @@ static struct holmes_results *filled(const struct holmes_bench_options *o)
                 c->us[0] = us * 1.1;
                 c->us[1] = us * 0.9;
                 c->us[2] = us;
+                for (int i = 0; i < 3; i++) {
+                    bool latency = r->measures[m] == HOLMES_BENCH_LATENCY;
+
+                    c->cpu[i] = 0.25 * factors[v] * (i + 1);
+                    c->p50[i] = latency ? us * (i + 1) : NAN;
+                    c->p99[i] = latency ? us * (i + 5) : NAN;
+                    c->max[i] = latency ? us * (20 - i) : NAN;
+                }
                 c->rounds = 3;
                 c->iters = 5;
             }
@@ -106,6 +114,60 @@ Test(results, bandwidths_and_ratios_follow_from_the_medians)
     holmes_results_destroy(r);
 }
 
+Test(results, messages_cross_the_links_that_the_pattern_has)
+{
+    static const struct {
+        enum holmes_collective c;
+        int measure;
+        bool both_ways;
+        double sizes; /* that all links of four ranks carry in one operation */
+    } cases[] = {
+        {HOLMES_ALL_REDUCE, 0, false, 6},     {HOLMES_ALL_GATHER, 0, false, 3},
+        {HOLMES_REDUCE_SCATTER, 0, false, 3}, {HOLMES_SENDRECV, 0, false, 4},
+        {HOLMES_SENDRECV, 1, false, 2},       {HOLMES_SENDRECV, 1, true, 4},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct holmes_bench_options o = two_plugins(cases[i].c);
+        struct holmes_results *r;
+
+        o.both_ways = cases[i].both_ways;
+        r = holmes_results_create(&o);
+        cr_assert_float_eq(holmes_results_link_bytes(r, cases[i].measure, 1, 10),
+                           10 * 2048 * cases[i].sizes, 1e-6, "case %zu", i);
+        holmes_results_destroy(r);
+    }
+}
+
+Test(report, latency_has_percentiles_in_table_and_files)
+{
+    struct holmes_bench_options o = two_plugins(HOLMES_SENDRECV);
+    struct holmes_results *r = filled(&o);
+    char *text = written(r, holmes_report_table);
+    json_t *root, *latency, *bandwidth;
+
+    cr_assert(strstr(text, "\n1024         256  float  new       10.00  20.00  60.00  200.0      20"
+                           "       0   0.500      -         0.50\n"),
+              "%s", text);
+    free(text);
+    text = written(r, holmes_report_csv);
+    cr_assert(strstr(text, ",0.5,0.25,0.75,20,60,200\r\n"), "%s", text);
+    cr_assert(strstr(text, ",0.5,0.25,0.75,,,\r\n"), "%s", text);
+    free(text);
+    text = written(r, holmes_report_json);
+    root = json_loads(text, 0, NULL);
+    latency = json_array_get(json_object_get(root, "results"), 0);
+    bandwidth = json_array_get(json_object_get(root, "results"), 3 * 4);
+    cr_assert_str_eq(json_string_value(json_object_get(bandwidth, "measure")), "bandwidth");
+    cr_assert_float_eq(json_real_value(json_object_get(latency, "p99_us")), 60, 1e-6);
+    cr_assert(json_is_null(json_object_get(bandwidth, "p99_us")));
+    cr_assert_float_eq(json_real_value(json_object_get(bandwidth, "cpu_s_per_gbyte")), 0.5, 1e-9);
+    cr_assert_eq(json_array_size(json_object_get(latency, "round_cpu_s_per_gbyte")), 3);
+    json_decref(root);
+    free(text);
+    holmes_results_destroy(r);
+}
+
 Test(report, table_has_a_row_for_each_plugin_and_the_best_reference)
 {
     struct holmes_bench_options o = two_plugins(HOLMES_ALL_REDUCE);
@@ -116,7 +178,7 @@ Test(report, table_has_a_row_for_each_plugin_and_the_best_reference)
     r->nsizes_done = 3;
     text = written(r, holmes_report_table);
     cr_assert(strstr(text, "\n1024         256  float  new       10.00   0.102   0.154      20"
-                           "       0      -         0.50\n"),
+                           "       0   0.500      -         0.50\n"),
               "%s", text);
     cr_assert(strstr(text, "TCP x4"), "%s", text);
     cr_assert(strstr(text, "wrong elements: 3  FAILED"), "%s", text);
