@@ -352,7 +352,7 @@ void conn_snapshot(const struct holmes_conn *c, struct holmes_conn_stats *out)
     *out = (struct holmes_conn_stats){.id = c->id,
                                       .communicator = c->facts.communicator,
                                       .sending = c->sending,
-                                      .lanes = c->nlanes,
+                                      .lanes = c->nstreams,
                                       .messages = c->q.messages,
                                       .bytes = c->q.bytes,
                                       .retries = c->q.retries,

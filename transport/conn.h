@@ -52,7 +52,8 @@ struct holmes_conn {
     struct conn_rail rails[HOLMES_MAX_RAILS];
     struct wire_lane *lanes[HOLMES_MAX_LANES]; /* lane i is on rail i % nrails */
     int nlanes;
-    int width; /* lanes that one message is spread over, at most */
+    int nstreams; /* of all lanes, once it is ready: what users know as lanes */
+    int width;    /* lanes that one message is spread over, at most */
     bool lanes_connected;
     bool peer_up;
     struct proto_info peer; /* control address and keys, lanes */

@@ -59,8 +59,10 @@ struct wire_event {
 #define WIRE_NO_IMM   0u
 #define WIRE_WITH_IMM 1u /* deliver `imm` to the peer's cq after the bytes */
 #define WIRE_INLINE                                                                                \
-    2u                /* bytes are copied before post returns; no completion; len <= inline_max;   \
-                         `mr` is not used */
+    2u /* bytes are copied before post returns; no completion; len <= inline_max;                  \
+          `mr` is not used */
+#define WIRE_MORE                                                                                  \
+    8u /* another post or cq_push of the same thread follows before it waits for anything */
 #define WIRE_QUIET 4u /* no WIRE_WRITE_DONE: that of a later write of the same lane covers it */
 
 struct wire_write {
@@ -90,11 +92,14 @@ struct wire_lane_params {
     bool probe;   /* short timers: an unreachable peer is known after some 100 ms */
     bool flush;   /* lane_flush will be asked for */
     int traffic_class; /* of the communicator; -1: none was given */
+    int streams;       /* of a lane of a wire that bundles; 0: one */
 };
 
 struct wire_ops {
     const char *name; /* "tcp", "verbs" */
     bool rdma;        /* serves the RDMA ports among the NICs; else the rest of them */
+    bool bundles;     /* a lane is as many streams as asked for, among which it shares its writes:
+                         a connection needs no more than one on each rail */
 
     /* Opens the library behind the wire, once; later calls return the first result. On failure a
      * sentence goes to `why`. Changes no signal disposition of the process. */
@@ -129,6 +134,9 @@ struct wire_ops {
     /* Drives all lanes of the cq and returns the number of events stored, at most `max`; negative
      * only when the cq itself is broken. */
     int (*cq_poll)(struct wire_cq *cq, struct wire_event *events, int max);
+    /* Optional: sends what was held back: posts with WIRE_MORE, and word of what has arrived. To be
+     * called before what cq_poll said is acted upon towards the user, who may never poll again. */
+    void (*cq_push)(struct wire_cq *cq);
 
     /* `blob` has HOLMES_LANE_BLOB_MAX bytes. */
     int (*lane_create)(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,
@@ -142,6 +150,8 @@ struct wire_ops {
     /* 0 up, -EAGAIN rising, else the lane's first error (sticky: -ECONNRESET when the peer closed
      * it). Reads a field; nic_progress and cq_poll change it. */
     int (*lane_poll)(struct wire_lane *lane);
+    /* Of a wire that bundles: streams of a lane whose peer is known. */
+    int (*lane_streams)(const struct wire_lane *lane);
     /* -EAGAIN: no room now, nothing was posted. */
     int (*lane_post)(struct wire_lane *lane, const struct wire_write *w);
     /* Optional: makes what arrived in GPU memory at `buf` visible to the GPU, by reading it back

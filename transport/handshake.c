@@ -642,7 +642,7 @@ static int open_tcp(struct holmes_conn *c, struct proto_verdict *v)
     lanes = lanes_wanted(dev);
     if (lanes > c->handshake->offer.tcp_lanes)
         lanes = c->handshake->offer.tcp_lanes;
-    plan = path_plain(dev, lanes);
+    plan = path_tcp(dev, lanes);
     v->rdma = 0;
     v->nrails = 1;
     return path_open(c, &plan, &v->info);
@@ -807,11 +807,12 @@ static int step_peer_up(struct holmes_conn *c)
     if (rc != 0)
         return rc;
     conn_enter(c, CONN_READY);
+    c->nstreams = path_streams(c);
     holmes_info(NET, "conn %llu %s:%s %s %s:%s %s over %s (%s, peer %s), %d lane%s: %s",
                 (unsigned long long)c->id, c->host, c->wanted->nic.name, c->sending ? "->" : "<-",
                 c->peer_host, c->peer_nic, c->ops->name,
                 c->dev == c->wanted ? c->dev->nic.name : c->dev->nic.ifname, c->local_addr,
-                c->peer_addr, c->nlanes, c->nlanes == 1 ? "" : "s", c->reason);
+                c->peer_addr, c->nstreams, c->nstreams == 1 ? "" : "s", c->reason);
     handshake_destroy(c);
     return 0;
 }

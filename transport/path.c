@@ -18,6 +18,24 @@ struct path_plan path_plain(struct device *dev, int nlanes)
         .dev = dev, .nrails = 1, .nlanes = nlanes, .rails[0].params.traffic_class = -1};
 }
 
+struct path_plan path_tcp(struct device *dev, int streams)
+{
+    bool bundles = dev->t->tcp && dev->t->tcp->bundles;
+    struct path_plan plan = path_plain(dev, bundles ? 1 : streams);
+
+    plan.rails[0].params.streams = streams;
+    return plan;
+}
+
+int path_streams(const struct holmes_conn *c)
+{
+    int n = 0;
+
+    for (int i = 0; i < c->nlanes; i++)
+        n += c->ops->bundles ? c->ops->lane_streams(c->lanes[i]) : 1;
+    return n;
+}
+
 /* ---- opening ---- */
 
 static int rail_open(struct holmes_conn *c, struct conn_rail *rail)

@@ -16,6 +16,10 @@ struct path_plan {
 
 /* Over the device alone, as its wire does by default. */
 struct path_plan path_plain(struct device *dev, int nlanes);
+/* Over one of tcp: `streams` lanes, or one lane of so many streams, as its wire has it. */
+struct path_plan path_tcp(struct device *dev, int streams);
+/* Queue pairs or streams that a raised connection has. */
+int path_streams(const struct holmes_conn *c);
 
 /* Opens everything and describes it in `info`. After an error path_close clears what is there. */
 int path_open(struct holmes_conn *c, const struct path_plan *plan, struct proto_info *info);

@@ -371,7 +371,7 @@ static int post_record(struct holmes_conn *c, struct holmes_request *r, const st
                            .len = sizeof record,
                            .remote_addr = c->peer.control_addr + offset,
                            .remote_key = c->peer.control_keys[p->lane % c->nrails],
-                           .flags = WIRE_INLINE};
+                           .flags = WIRE_INLINE | WIRE_MORE};
 
     return c->ops->lane_post(c->lanes[p->lane], &w);
 }
@@ -892,6 +892,8 @@ int request_push(struct holmes_conn *c)
         rc = 0;
     if (rc == 0 && !c->sending)
         rc = push_ack(c);
+    for (int i = 0; i < c->nrails && c->ops->cq_push && c->error == 0; i++)
+        c->ops->cq_push(c->rails[i].cq);
     c->q.retries += rc == -EAGAIN;
     return rc == -EAGAIN ? 0 : rc;
 }

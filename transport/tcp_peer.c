@@ -28,6 +28,7 @@ size_t tcp_blob_encode(uint32_t magic, const struct tcp_blob *b, uint8_t out[TCP
     put_be(out, magic, 4);
     out[4] = TCP_PEER_VERSION;
     out[5] = (uint8_t)b->role;
+    out[7] = b->streams;
     if (b->role == WIRE_CONNECT)
         return TCP_BLOB_HEAD;
 
@@ -70,8 +71,9 @@ int tcp_blob_decode(uint32_t magic, const void *bytes, size_t len, struct tcp_bl
     const uint8_t *p = bytes;
     struct tcp_blob b = {0};
 
-    if (len < TCP_BLOB_HEAD || get_be(p, 4) != magic || p[4] != TCP_PEER_VERSION || p[7] != 0)
+    if (len < TCP_BLOB_HEAD || get_be(p, 4) != magic || p[4] != TCP_PEER_VERSION)
         return -EPROTO;
+    b.streams = p[7];
     if (p[5] == WIRE_CONNECT) {
         if (len != TCP_BLOB_HEAD || p[6] != 0)
             return -EPROTO;
@@ -107,6 +109,13 @@ int tcp_request_decode(uint32_t magic, const void *bytes, size_t len, uint64_t *
         return -EPROTO;
     *secret = get_be(p + 8, 8);
     return 0;
+}
+
+void tcp_status_up(atomic_int *status)
+{
+    int rising = -EAGAIN;
+
+    atomic_compare_exchange_strong(status, &rising, 0);
 }
 
 bool tcp_status_fail(atomic_int *status, int error)

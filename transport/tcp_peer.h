@@ -14,7 +14,7 @@
 #define TCP_PEER_VERSION 1 /* 1: first */
 
 /* Blob of an accepting lane: where its NIC listens and what to quote there. Big endian, 36 bytes:
- * magic 4, version 1, role 1, family 1 (4 or 6), zero 1, port 2, zero 2, secret 8, address 16. A
+ * magic 4, version 1, role 1, family 1 (4 or 6), streams 1, port 2, zero 2, secret 8, address 16. A
  * connecting lane's blob is the first 8 bytes, family 0. */
 #define TCP_BLOB_HEAD 8
 #define TCP_BLOB_LEN  36
@@ -26,12 +26,15 @@ struct tcp_blob {
     enum wire_role role;
     struct holmes_addr addr; /* accepting */
     uint64_t secret;
+    uint8_t streams; /* of the lane; 0 of a wire whose lanes are streams. Any value is decoded */
 };
 size_t tcp_blob_encode(uint32_t magic, const struct tcp_blob *b, uint8_t out[TCP_BLOB_LEN]);
 int tcp_blob_decode(uint32_t magic, const void *bytes, size_t len, struct tcp_blob *out);
 void tcp_request_encode(uint32_t magic, uint64_t secret, uint8_t out[TCP_REQUEST_LEN]);
 int tcp_request_decode(uint32_t magic, const void *bytes, size_t len, uint64_t *secret);
 
+/* Leaves -EAGAIN of a lane's status for 0; an error stays. */
+void tcp_status_up(atomic_int *status);
 /* Leaves -EAGAIN or 0 of a lane's status for an error, once. False: it had one. */
 bool tcp_status_fail(atomic_int *status, int error);
 

@@ -1,5 +1,5 @@
-/* The stream of a lane of the wire `sockets`: heads and bytes from a peer that is raised. Nothing may
- * land outside the registered memory, and bad heads end the lane. */
+/* The streams of a lane of the wire `sockets`: heads and bytes from a peer that is raised. Nothing
+ * may land outside the registered memory, and bad heads end the lane. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +8,10 @@
 
 #include "transport/sock/sock_ops.h"
 
-#define KEY  0x4b45590000000000u /* "KEY", and index 0 */
-#define ROOM 4096                /* bytes of the registration */
-#define EDGE 64
+#define KEY     0x4b45590000000000u /* "KEY", and index 0 */
+#define ROOM    4096                /* bytes of the registration */
+#define EDGE    64
+#define STREAMS 2
 
 static uint8_t memory[EDGE + ROOM + EDGE];
 
@@ -29,26 +30,41 @@ static void drain(struct wire_cq *cq)
     } while (n > 0);
 }
 
+static void open_streams(struct wire_lane *lane, int peers[STREAMS])
+{
+    lane->nstreams = STREAMS;
+    for (int i = 0; i < STREAMS; i++) {
+        int fds[2];
+
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0)
+            abort();
+        lane->streams[i].lane = lane;
+        lane->streams[i].fd = fds[0];
+        peers[i] = fds[1];
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct sock_mr mr = {.key = KEY, .base = memory + EDGE, .len = ROOM};
     struct wire_nic wn = {.listen_fd = -1, .mrs = &mr, .nmrs = 1};
     struct wire_lane *lane = calloc(1, sizeof *lane);
     struct wire_cq cq = {.wn = &wn};
-    int fds[2];
+    int peers[STREAMS];
 
-    if (!lane || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0)
+    if (!lane)
         abort();
     pthread_rwlock_init(&wn.mrs_lock, NULL);
     holmes_list_init(&cq.lanes);
     holmes_list_append(&cq.lanes, &lane->in_cq);
     lane->wn = &wn;
     lane->cq = &cq;
-    lane->fd = fds[0];
+    open_streams(lane, peers);
     memset(memory, 0, sizeof memory);
     while (size > 0 && holmes_sock_lane_poll(lane) == 0) {
         size_t part = 1 + data[0] % 97u; /* reads end anywhere */
-        ssize_t n = send(fds[1], data, part < size ? part : size, MSG_NOSIGNAL);
+        ssize_t n =
+            send(peers[data[0] & 0x80 ? 1 : 0], data, part < size ? part : size, MSG_NOSIGNAL);
 
         if (n <= 0)
             abort();
@@ -56,15 +72,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size -= (size_t)n;
         drain(&cq);
     }
-    close(fds[1]);
+    for (int i = 0; i < STREAMS; i++)
+        close(peers[i]);
     drain(&cq);
     if (holmes_sock_lane_poll(lane) == 0)
         __builtin_trap(); /* the peer is gone */
     for (int i = 0; i < EDGE; i++)
         if (memory[i] || memory[EDGE + ROOM + i])
             __builtin_trap();
-    close(fds[0]);
+    for (int i = 0; i < STREAMS; i++)
+        close(lane->streams[i].fd);
     pthread_rwlock_destroy(&wn.mrs_lock);
+    free(lane->out.ring);
+    free(lane->in.ring);
     free(lane);
     return 0;
 }

@@ -209,6 +209,12 @@ static void fake_lane_close(struct wire_lane *lane)
     free(lane);
 }
 
+static void fake_cq_push(struct wire_cq *cq)
+{
+    if (under->cq_push)
+        under->cq_push(cq);
+}
+
 static const struct wire_ops fake_ops = {
     .name = "verbs",
     .rdma = true,
@@ -224,6 +230,7 @@ static const struct wire_ops fake_ops = {
     .cq_open = fake_cq_open,
     .cq_close = fake_cq_close,
     .cq_poll = fake_cq_poll,
+    .cq_push = fake_cq_push,
     .lane_create = fake_lane_create,
     .lane_connect = fake_lane_connect,
     .lane_poll = fake_lane_poll,

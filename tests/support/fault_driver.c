@@ -181,6 +181,17 @@ static int fault_cq_poll(struct wire_cq *cq, struct wire_event *events, int max)
     return n;
 }
 
+static void fault_cq_push(struct wire_cq *cq)
+{
+    if (under->cq_push)
+        under->cq_push(cq->under);
+}
+
+static int fault_lane_streams(const struct wire_lane *lane)
+{
+    return lane->under ? under->lane_streams(lane->under) : 0;
+}
+
 static int fault_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,
                              const struct wire_lane_params *params, void *blob, size_t *blob_len,
                              struct wire_lane **out)
@@ -362,6 +373,8 @@ static struct wire_ops fault_ops = {
     .cq_open = fault_cq_open,
     .cq_close = fault_cq_close,
     .cq_poll = fault_cq_poll,
+    .cq_push = fault_cq_push,
+    .lane_streams = fault_lane_streams,
     .lane_create = fault_lane_create,
     .lane_connect = fault_lane_connect,
     .lane_via = fault_lane_via,
@@ -377,5 +390,6 @@ const struct wire_ops *fault_driver(const struct wire_ops *wrapped, struct fault
     plan = p;
     fault_ops.name = wrapped->name; /* the protocol logs and compares it */
     fault_ops.rdma = wrapped->rdma;
+    fault_ops.bundles = wrapped->bundles;
     return &fault_ops;
 }

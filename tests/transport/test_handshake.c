@@ -232,6 +232,7 @@ static void blob_write(struct proto_lane_blob *b, bool accepts, uint16_t port)
     const bool sockets = test_tcp_wire() == &holmes_wire_sock;
     struct tcp_blob blob = {.role = accepts ? WIRE_ACCEPT : WIRE_CONNECT, .secret = 1};
 
+    blob.streams = accepts && sockets;
     blob.addr.in = (struct sockaddr_in){
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     b->len = (uint16_t)tcp_blob_encode(sockets ? 0x48534f4b : 0x484f4649, &blob, b->bytes);

@@ -966,7 +966,7 @@ Test(stage, late_completions_only_delay)
 /* One end sees its lane end, the other may hear of it first. */
 Test(stage, dropped_lane_ends_the_exchange)
 {
-    int rc = faulty_exchange(&(struct fault_plan){.drop_lane_post = 150});
+    int rc = faulty_exchange(&(struct fault_plan){.drop_lane_post = 60});
 
     cr_assert(rc == -ECONNRESET || rc == -ECONNABORTED, "%s", strerror(-rc));
 }

@@ -28,12 +28,15 @@ static void expect_round_trip(const char *addr)
 {
     struct tcp_blob in = accepting(addr, 40123), out;
     uint8_t bytes[TCP_BLOB_LEN];
-    size_t len = tcp_blob_encode(MAGIC, &in, bytes);
+    size_t len;
 
+    in.streams = 7;
+    len = tcp_blob_encode(MAGIC, &in, bytes);
     memset(&out, 0xff, sizeof out);
     cr_assert_eq(tcp_blob_decode(MAGIC, bytes, len, &out), 0);
     cr_assert_eq(out.role, WIRE_ACCEPT);
     cr_assert_eq(out.secret, in.secret);
+    cr_assert_eq(out.streams, in.streams);
     cr_assert_eq(memcmp(&out.addr, &in.addr, sizeof out.addr), 0);
 }
 
@@ -51,17 +54,19 @@ Test(wire_blob, fits_the_handshake)
 Test(wire_blob, has_the_documented_layout)
 {
     static const uint8_t expected[TCP_BLOB_LEN] = {
-        'H',  'O',  'F',  'I',  1,    1,    4,    0, /* magic, version, role, family */
+        'H',  'O',  'F',  'I',  1,    1,    4,    3, /* magic, version, role, family, streams */
         0x9c, 0xbb, 0,    0,                         /* port 40123 */
         0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 10, 1, 2, 3};
     struct tcp_blob b = accepting("10.1.2.3", 40123);
     uint8_t bytes[TCP_BLOB_LEN];
 
+    b.streams = 3;
+
     cr_assert_eq(tcp_blob_encode(MAGIC, &b, bytes), (size_t)TCP_BLOB_LEN);
     cr_assert_eq(memcmp(bytes, expected, sizeof expected), 0);
 }
 
-/* Every bit of the fixed fields matters; address, port and secret are free. */
+/* Every bit of the fixed fields matters; number of streams, address, port and secret are free. */
 Test(wire_blob, refuses_any_change_of_a_fixed_field)
 {
     struct tcp_blob b = accepting("10.1.2.3", 40123), out;
@@ -69,7 +74,7 @@ Test(wire_blob, refuses_any_change_of_a_fixed_field)
     size_t len = tcp_blob_encode(MAGIC, &b, good);
 
     for (size_t i = 0; i < len; i++) {
-        bool fixed = i < 8 || i == 10 || i == 11 || i >= 24;
+        bool fixed = i < 7 || i == 10 || i == 11 || i >= 24;
 
         for (int bit = 0; fixed && bit < 8; bit++) {
             if (i == 6 && bit == 1)

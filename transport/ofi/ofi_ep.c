@@ -155,7 +155,7 @@ int holmes_ofi_lane_connect(struct wire_lane *lane, const void *blob, size_t blo
     int rc;
 
     rc = tcp_blob_decode(OFI_MAGIC, blob, blob_len, &peer);
-    if (rc == 0 && peer.role == lane->role)
+    if (rc == 0 && (peer.role == lane->role || peer.streams != 0))
         rc = -EPROTO;
     if (rc != 0)
         return rc;

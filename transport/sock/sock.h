@@ -1,7 +1,11 @@
-/* Private to the wire `sockets`: a lane is one non-blocking TCP stream of our own, driven by the
- * thread that polls its cq. No library, no thread.
+/* Private to the wire `sockets`: a lane is a bundle of non-blocking TCP streams of our own, driven
+ * by the thread that polls its cq. No library, no thread.
  *
- * wire_nic.lock covers the lists of lanes and strangers and the rise of lanes; a lane that is up
+ * Writes are numbered as they are posted. A stream that has room takes the next piece of the oldest
+ * write that has bytes left (sock_share.c decides whether it should); the receiving end counts the
+ * bytes of each write and reports writes in order. What it has is told in every head it sends.
+ *
+ * wire_nic.lock covers the lists of lanes and strangers and the rise of streams; a lane that is up
  * belongs to the thread of its cq, and only wire_lane.status crosses threads. Registrations have a
  * lock of their own, which is held for reading while the kernel copies into one, so that nothing
  * lands once it is gone.
@@ -14,6 +18,7 @@
 #include <stdbool.h>
 
 #include "../driver.h"
+#include "../include/transport.h"
 #include "../tcp_peer.h"
 #include "list.h"
 
@@ -26,27 +31,35 @@
  * endian, and TCP_PEER_VERSION, three zeros. Any other stream is closed. */
 #define SOCK_ANSWER_LEN 8
 
-/* In front of the bytes of each write. Little-endian, 32 bytes. */
+/* In front of each piece of a write. Little-endian, 40 bytes. */
 struct sock_head {
     uint64_t key;
-    uint64_t offset; /* of the registration */
-    uint64_t len;    /* bytes that follow */
+    uint64_t offset;    /* of the piece, in the registration */
+    uint32_t len;       /* bytes that follow */
+    uint32_t write_len; /* of the whole write; the same in all its pieces, as are imm and flags */
+    uint32_t seq;       /* number of the write, from 1 on, modulo 2^32 */
     uint32_t imm;
-    uint8_t flags; /* SOCK_HAS_IMM */
+    uint32_t landed; /* the writer of this head has the peer's writes up to this one */
+    uint8_t flags;   /* SOCK_HAS_IMM ... */
     uint8_t zero[3];
 };
-#define SOCK_HAS_IMM 1u
-_Static_assert(sizeof(struct sock_head) == 32, "no padding");
+#define SOCK_HAS_IMM  1u /* the immediate is told once all writes up to this one are here */
+#define SOCK_TELL     2u /* the peer waits for `landed` to reach this write */
+#define SOCK_ONLY_ACK 4u /* no write: nothing but `landed` counts, all else is zero */
+_Static_assert(sizeof(struct sock_head) == 40, "no padding");
 
 #define SOCK_MAX_WRITE ((size_t)1 << 30)
 
-/* 0 or -EPROTO: unknown flags, a length beyond SOCK_MAX_WRITE, nothing in it at all. */
+/* 0 or -EPROTO: unknown flags, lengths beyond SOCK_MAX_WRITE or each other, nothing in it at all.
+ */
 int holmes_sock_head_check(const struct sock_head *h);
 
 /* ---- objects ------------------------------------------------------------------------------ */
 
-#define SOCK_INLINE_MAX    128 /* bytes */
-#define SOCK_WRITES_MAX    128 /* posted to a lane and not reported */
+#define SOCK_STREAMS_MAX   HOLMES_MAX_LANES
+#define SOCK_INLINE_MAX    128  /* bytes */
+#define SOCK_WRITES_MAX    1024 /* posted to a lane and not known to have landed; a power of 2 */
+#define SOCK_BATCH         16   /* pieces in one system call */
 #define SOCK_READ_AHEAD    4096
 #define SOCK_STRANGERS_MAX 64
 
@@ -73,8 +86,8 @@ struct wire_nic {
     struct holmes_list lanes;                               /* wire_lane.node */
     struct sock_stranger strangers[SOCK_STRANGERS_MAX + 1]; /* in order of arrival */
     int nstrangers;
-    int rising;  /* lanes that dial */
-    int waiting; /* lanes whose secret nobody has quoted */
+    int rising;  /* streams that dial */
+    int waiting; /* streams whose secret nobody has quoted */
     uint64_t next_accept_ns;
 
     pthread_rwlock_t mrs_lock;
@@ -88,32 +101,78 @@ struct wire_cq {
     unsigned polls;
 };
 
+/* A write that was posted, until the peer has it. */
 struct sock_write {
-    uint8_t head[sizeof(struct sock_head) + SOCK_INLINE_MAX]; /* with the bytes of an inline one */
-    uint32_t head_len;
+    struct sock_head head; /* but for offset and len, which each piece has its own */
+    uint64_t offset;
+    const uint8_t *body; /* NULL: inlined */
     bool report;
-    const uint8_t *body;
-    size_t body_len;
     void *context;
+    uint8_t inlined[SOCK_INLINE_MAX];
 };
 
-/* Writes [reported, sent) are the kernel's, [sent, posted) ours; counts, modulo the ring. */
+/* Sending half of a lane. Numbers of writes: [1, landed] the peer has, (landed, dealt] are with the
+ * streams, (dealt, posted] wait; of write dealt + 1 the first `dealt_len` bytes are dealt. */
 struct sock_sender {
-    struct sock_write ring[SOCK_WRITES_MAX];
-    unsigned reported, sent, posted;
-    size_t done; /* bytes of write `sent` that the kernel has */
+    struct sock_write *ring; /* grows from nothing to SOCK_WRITES_MAX */
+    uint32_t size;           /* of it, a power of 2 */
+    uint32_t reported, landed, dealt, posted;
+    size_t dealt_len;
+    uint64_t waiting; /* bytes not dealt */
 };
 
+/* What the peer's writes have brought. */
+struct sock_arrival {
+    bool begun;
+    uint8_t flags;
+    uint32_t write_len, imm;
+    uint32_t announced; /* bytes of it, by the heads of its pieces */
+    uint32_t left;      /* bytes to come */
+};
 struct sock_receiver {
-    uint8_t ahead[SOCK_READ_AHEAD]; /* [first, end) was read and not looked at */
-    size_t first, end;
-    struct sock_head head; /* of the write that is arriving */
-    uint64_t left;         /* of its bytes */
-    bool arriving;
-    unsigned idle; /* reads in a row that brought nothing */
+    struct sock_arrival *ring; /* grows from nothing to SOCK_WRITES_MAX */
+    uint32_t size;             /* of it, a power of 2 */
+    uint32_t landed;           /* all writes up to it are here, and were reported */
+    uint32_t told;             /* `landed` as the peer knows it */
+    bool tell;                 /* it waits for more */
+};
+
+/* A piece that a stream sends. */
+struct sock_piece {
+    struct sock_head head;
+    const uint8_t *body;
 };
 
 enum sock_rise { SOCK_WAITING, SOCK_DIALING, SOCK_ASKING, SOCK_LISTENING, SOCK_RISEN };
+
+/* What the kernel says of a stream's speed. */
+struct sock_speed {
+    uint64_t looked_ns;
+    uint64_t rate;   /* bytes per second; 0: not known yet */
+    uint64_t queued; /* bytes that the peer's kernel has not acknowledged */
+};
+
+struct sock_stream {
+    struct wire_lane *lane;
+    int fd; /* -1: none yet */
+    enum sock_rise rise;
+    uint8_t shake[TCP_REQUEST_LEN]; /* request to be sent, answer as it comes */
+    size_t shaken;
+
+    /* Pieces [first, end) are in hand, of the first the kernel has `done` bytes with its head. */
+    struct sock_piece hand[SOCK_BATCH];
+    unsigned first, end;
+    size_t done;
+    bool full; /* the kernel takes no more now */
+    struct sock_speed speed;
+
+    uint8_t ahead[sizeof(struct sock_head)]; /* the part of a head that has been read */
+    size_t nahead;
+    struct sock_head head; /* of the piece that is arriving */
+    uint32_t left;         /* of its bytes; 0: none is arriving */
+    unsigned idle;         /* reads in a row that brought nothing */
+    bool ended;            /* the peer says nothing more */
+};
 
 struct wire_lane {
     struct wire_nic *wn;
@@ -121,23 +180,41 @@ struct wire_lane {
     enum wire_role role;
     struct holmes_list node, in_cq;
     struct holmes_addr via; /* connecting: see wire_ops.lane_via; family 0 until told */
-    uint64_t secret;        /* accepting: ours, 0 once quoted; connecting: the peer's */
-    enum sock_rise rise;
-    uint8_t shake[TCP_REQUEST_LEN]; /* request to be sent, answer as it comes */
-    size_t shaken;
-    int fd;            /* -1: none yet */
+    uint64_t secret; /* accepting: ours, connecting: the peer's; stream i quotes secret + i */
+    int nstreams, nrisen, nended;
+    uint64_t ended_ns; /* when the first stream ended */
     atomic_int status; /* -EAGAIN rising, 0 up, else the first error */
     struct sock_sender out;
     struct sock_receiver in;
+    struct sock_stream streams[SOCK_STREAMS_MAX]; /* nstreams of them */
 };
 
 /* Leaves -EAGAIN or 0 for an error once; later errors are dropped. */
 void holmes_sock_lane_fail(struct wire_lane *lane, int error);
 
 /* sock_rise.c; wn->lock held. */
-int holmes_sock_lane_dial(struct wire_lane *lane, const struct holmes_addr *source,
-                          const struct holmes_addr *to);
+int holmes_sock_stream_dial(struct sock_stream *s, const struct holmes_addr *source,
+                            const struct holmes_addr *to);
 void holmes_sock_strangers_close(struct wire_nic *wn);
+
+/* sock_send.c: gives the kernel what it takes of what was posted, and of acknowledgements. `retry`:
+ * also to streams that were full. */
+void holmes_sock_lane_send(struct wire_lane *lane, bool retry);
+/* What has become of the lane's writes; the number of events. */
+int holmes_sock_lane_report(struct wire_lane *lane, struct wire_event *events, int max);
+/* The peer has our writes up to `landed`. False: it cannot. */
+bool holmes_sock_lane_landed(struct wire_lane *lane, uint32_t landed);
+
+/* sock_recv.c: reads what has come on the streams that are worth a look in this poll. */
+void holmes_sock_lane_read(struct wire_lane *lane);
+/* Immediates of the writes that are here, in order; the number of events. */
+int holmes_sock_lane_deliver(struct wire_lane *lane, struct wire_event *events, int max);
+
+/* sock_share.c: bytes of the next write that the stream should take, at most `left`; 0: none now.
+ */
+size_t holmes_sock_share(struct wire_lane *lane, struct sock_stream *s, size_t left);
+/* The stream was handed `len` bytes. */
+void holmes_sock_share_note(struct sock_stream *s, size_t len);
 
 /* sock_mr.c: where `len` bytes at `offset` of a registration are, NULL when they are in none.
  * mrs_lock held for reading until nothing is written there any more. */

@@ -13,16 +13,30 @@ void holmes_sock_lane_fail(struct wire_lane *lane, int error)
         holmes_trace(NET, "nic %s: a lane ends: %s", lane->wn->nic.name, holmes_strerror(error));
 }
 
+static void streams_init(struct wire_lane *lane, int n)
+{
+    lane->nstreams = n;
+    for (int i = 0; i < n; i++) {
+        lane->streams[i].lane = lane;
+        lane->streams[i].fd = -1;
+    }
+}
+
 int holmes_sock_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,
                             const struct wire_lane_params *params, void *blob, size_t *blob_len,
                             struct wire_lane **out)
 {
+    int streams = params && params->streams > 0 ? params->streams : 1;
     struct tcp_blob b = {.role = role, .addr = wn->listen};
-    struct wire_lane *lane = calloc(1, sizeof *lane);
-    int rc = lane ? 0 : -ENOMEM;
+    struct wire_lane *lane;
+    int rc = 0;
 
-    (void)params;
-    if (rc == 0 && role == WIRE_ACCEPT)
+    if (streams > SOCK_STREAMS_MAX)
+        return -EINVAL;
+    lane = calloc(1, sizeof *lane);
+    if (!lane)
+        return -ENOMEM;
+    if (role == WIRE_ACCEPT)
         rc = tcp_secret_make(&lane->secret);
     if (rc != 0) {
         free(lane);
@@ -31,14 +45,16 @@ int holmes_sock_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_r
     lane->wn = wn;
     lane->cq = cq;
     lane->role = role;
-    lane->fd = -1;
     atomic_init(&lane->status, -EAGAIN);
+    /* The connecting end learns the number from the accepting one. */
+    streams_init(lane, role == WIRE_ACCEPT ? streams : 0);
     b.secret = lane->secret;
+    b.streams = (uint8_t)lane->nstreams;
     *blob_len = tcp_blob_encode(SOCK_MAGIC, &b, blob);
     holmes_list_append(&cq->lanes, &lane->in_cq);
     pthread_mutex_lock(&wn->lock);
     holmes_list_append(&wn->lanes, &lane->node);
-    wn->waiting += role == WIRE_ACCEPT;
+    wn->waiting += lane->nstreams;
     pthread_mutex_unlock(&wn->lock);
     *out = lane;
     return 0;
@@ -49,13 +65,29 @@ void holmes_sock_lane_via(struct wire_lane *lane, const struct holmes_addr *peer
     lane->via = *peer;
 }
 
+/* wn->lock held. */
+static int dial_all(struct wire_lane *lane, const struct tcp_blob *peer,
+                    const struct holmes_addr *source)
+{
+    int rc = 0;
+
+    if (lane->nstreams > 0)
+        return -EISCONN;
+    lane->secret = peer->secret;
+    streams_init(lane, peer->streams);
+    for (int i = 0; rc == 0 && i < lane->nstreams; i++)
+        rc = holmes_sock_stream_dial(&lane->streams[i], source, &peer->addr);
+    return rc;
+}
+
 int holmes_sock_lane_connect(struct wire_lane *lane, const void *blob, size_t blob_len)
 {
     const struct holmes_addr *source;
     struct tcp_blob peer;
     int rc = tcp_blob_decode(SOCK_MAGIC, blob, blob_len, &peer);
 
-    if (rc == 0 && peer.role == lane->role)
+    if (rc == 0 && (peer.role == lane->role || (peer.role == WIRE_ACCEPT) != (peer.streams > 0) ||
+                    peer.streams > SOCK_STREAMS_MAX))
         rc = -EPROTO;
     if (rc != 0 || lane->role == WIRE_ACCEPT)
         return rc;
@@ -64,8 +96,7 @@ int holmes_sock_lane_connect(struct wire_lane *lane, const void *blob, size_t bl
     if (!source)
         return -EAFNOSUPPORT;
     pthread_mutex_lock(&lane->wn->lock);
-    lane->secret = peer.secret;
-    rc = lane->fd >= 0 ? -EISCONN : holmes_sock_lane_dial(lane, source, &peer.addr);
+    rc = dial_all(lane, &peer, source);
     pthread_mutex_unlock(&lane->wn->lock);
     return rc;
 }
@@ -73,6 +104,20 @@ int holmes_sock_lane_connect(struct wire_lane *lane, const void *blob, size_t bl
 int holmes_sock_lane_poll(struct wire_lane *lane)
 {
     return atomic_load_explicit(&lane->status, memory_order_acquire);
+}
+
+int holmes_sock_lane_streams(const struct wire_lane *lane)
+{
+    return lane->nstreams;
+}
+
+static void stream_close(struct sock_stream *s)
+{
+    if (s->fd < 0)
+        return;
+    oob_fork_guard_remove(s->fd);
+    close(s->fd);
+    s->fd = -1;
 }
 
 void holmes_sock_lane_close(struct wire_lane *lane)
@@ -85,12 +130,16 @@ void holmes_sock_lane_close(struct wire_lane *lane)
     holmes_list_remove(&lane->in_cq);
     pthread_mutex_lock(&wn->lock);
     holmes_list_remove(&lane->node);
-    wn->waiting -= lane->role == WIRE_ACCEPT && lane->secret != 0;
-    wn->rising -= lane->rise != SOCK_WAITING && lane->rise != SOCK_RISEN;
-    pthread_mutex_unlock(&wn->lock);
-    if (lane->fd >= 0) {
-        oob_fork_guard_remove(lane->fd);
-        close(lane->fd);
+    for (int i = 0; i < lane->nstreams; i++) {
+        enum sock_rise rise = lane->streams[i].rise;
+
+        wn->waiting -= lane->role == WIRE_ACCEPT && rise == SOCK_WAITING;
+        wn->rising -= rise != SOCK_WAITING && rise != SOCK_RISEN;
     }
+    pthread_mutex_unlock(&wn->lock);
+    for (int i = 0; i < lane->nstreams; i++)
+        stream_close(&lane->streams[i]);
+    free(lane->out.ring);
+    free(lane->in.ring);
     free(lane);
 }

@@ -91,11 +91,13 @@ static void nic_close(struct wire_nic *wn)
 static void nic_limits(const struct wire_nic *wn, struct wire_limits *out)
 {
     (void)wn;
-    *out = (struct wire_limits){.max_write = SOCK_MAX_WRITE, .inline_max = SOCK_INLINE_MAX};
+    *out = (struct wire_limits){
+        .max_write = SOCK_MAX_WRITE, .inline_max = SOCK_INLINE_MAX, .delivers = true};
 }
 
 const struct wire_ops holmes_wire_sock = {
     .name = "sockets",
+    .bundles = true,
     .load = load,
     .nic_open = nic_open,
     .nic_close = nic_close,
@@ -106,10 +108,12 @@ const struct wire_ops holmes_wire_sock = {
     .cq_open = holmes_sock_cq_open,
     .cq_close = holmes_sock_cq_close,
     .cq_poll = holmes_sock_cq_poll,
+    .cq_push = holmes_sock_cq_push,
     .lane_create = holmes_sock_lane_create,
     .lane_connect = holmes_sock_lane_connect,
     .lane_via = holmes_sock_lane_via,
     .lane_poll = holmes_sock_lane_poll,
+    .lane_streams = holmes_sock_lane_streams,
     .lane_post = holmes_sock_lane_post,
     .lane_close = holmes_sock_lane_close,
 };

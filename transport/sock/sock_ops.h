@@ -16,11 +16,14 @@ int holmes_sock_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_r
 int holmes_sock_lane_connect(struct wire_lane *lane, const void *blob, size_t blob_len);
 void holmes_sock_lane_via(struct wire_lane *lane, const struct holmes_addr *peer);
 int holmes_sock_lane_poll(struct wire_lane *lane);
+int holmes_sock_lane_streams(const struct wire_lane *lane);
 void holmes_sock_lane_close(struct wire_lane *lane);
 /* sock_data.c */
 int holmes_sock_cq_open(struct wire_nic *wn, struct wire_cq **out);
 void holmes_sock_cq_close(struct wire_cq *cq);
 int holmes_sock_cq_poll(struct wire_cq *cq, struct wire_event *events, int max);
+void holmes_sock_cq_push(struct wire_cq *cq);
+/* sock_send.c */
 int holmes_sock_lane_post(struct wire_lane *lane, const struct wire_write *w);
 
 #endif

@@ -1,11 +1,12 @@
-/* How lanes rise: the connecting end dials and quotes the accepting lane's secret, the accepting
- * end answers. Streams of strangers are read no further than their request, and are few.
+/* How lanes rise: the connecting end dials each stream and quotes the accepting lane's secret, the
+ * accepting end answers. Streams of strangers are read no further than their request, and are few.
  *
  *     connecting end                                   accepting end
  *                                                      secret made with the lane
- *     <------------------ blob: address, secret ------------------------------
- *     connect ------------- request: secret -------->  the lane takes the stream
- *     up      <------------ answer -----------------   up
+ *     <------------- blob: address, number of streams, secret ----------------
+ *     connect --------- request: secret + i -------->  the lane takes it as stream i
+ *             <------------ answer -----------------
+ *     up, when all streams are                         up, when all streams are
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -20,8 +21,9 @@
 #include "log.h"
 #include "sock_ops.h"
 
-#define ACCEPTS_MAX      64    /* in one go, so that a flood cannot keep the caller here */
-#define ACCEPT_IDLE_MS   100   /* how long strangers may have to wait for their refusal */
+#define ACCEPTS_MAX      64  /* in one go, so that a flood cannot keep the caller here */
+#define ACCEPT_IDLE_MS   100 /* how long strangers may have to wait for their refusal */
+#define UNSENT_MAX       (128 * 1024)
 #define SILENCE_LIMIT_MS 60000 /* a true peer sends its request as soon as it polls its connect */
 
 static void answer_make(uint8_t out[SOCK_ANSWER_LEN])
@@ -32,7 +34,7 @@ static void answer_make(uint8_t out[SOCK_ANSWER_LEN])
 }
 
 /* No delay, the peer time-out, closed in forked children. */
-static void stream_prepare(int fd)
+static void fd_prepare(int fd)
 {
     int on = 1, user_ms = (int)holmes_env_int(HOLMES_ENV_PEER_TIMEOUT) * 1000;
 
@@ -42,28 +44,54 @@ static void stream_prepare(int fd)
 }
 
 /* 1 all of it has been sent or read, 0 not yet, or a negative errno. */
-static int shake(struct wire_lane *lane, bool send_it, size_t len)
+static int shake(struct sock_stream *s, bool send_it, size_t len)
 {
-    while (lane->shaken < len) {
-        uint8_t *at = lane->shake + lane->shaken;
-        ssize_t n = send_it ? send(lane->fd, at, len - lane->shaken, MSG_NOSIGNAL)
-                            : recv(lane->fd, at, len - lane->shaken, 0);
+    while (s->shaken < len) {
+        uint8_t *at = s->shake + s->shaken;
+        ssize_t n = send_it ? send(s->fd, at, len - s->shaken, MSG_NOSIGNAL)
+                            : recv(s->fd, at, len - s->shaken, 0);
 
         if (n > 0)
-            lane->shaken += (size_t)n;
+            s->shaken += (size_t)n;
         else if (n == 0)
             return -ECONNREFUSED; /* the peer's way to say no */
         else if (errno != EINTR)
             return errno == EAGAIN ? 0 : errno == ECONNRESET ? -ECONNREFUSED : -errno;
     }
-    lane->shaken = 0;
+    s->shaken = 0;
     return 1;
+}
+
+/* The last stream to rise, up or not, decides for the lane. */
+static void stream_risen(struct sock_stream *s, int error)
+{
+    struct wire_lane *lane = s->lane;
+
+    s->rise = SOCK_RISEN;
+    if (error != 0)
+        holmes_sock_lane_fail(lane, error);
+    else if (++lane->nrisen == lane->nstreams)
+        tcp_status_up(&lane->status);
+}
+
+/* With several streams a slow one must not take more than it moves soon, nor its kernel hide it:
+ * only so much is buffered unsent. What the accepting end sends is clear-to-sends and counts, and
+ * its acknowledgements: they go before bulk where a queue knows priorities (TC_PRIO_INTERACTIVE).
+ */
+static void stream_tune(const struct sock_stream *s)
+{
+    int unsent = UNSENT_MAX, interactive = 6;
+
+    if (s->lane->role == WIRE_ACCEPT)
+        setsockopt(s->fd, SOL_SOCKET, SO_PRIORITY, &interactive, sizeof interactive);
+    else if (s->lane->nstreams > 1)
+        setsockopt(s->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
 }
 
 /* ---- the connecting end ---- */
 
-int holmes_sock_lane_dial(struct wire_lane *lane, const struct holmes_addr *source,
-                          const struct holmes_addr *to)
+int holmes_sock_stream_dial(struct sock_stream *s, const struct holmes_addr *source,
+                            const struct holmes_addr *to)
 {
     struct holmes_addr from = *source;
     int fd = socket(to->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc = 0;
@@ -75,70 +103,78 @@ int holmes_sock_lane_dial(struct wire_lane *lane, const struct holmes_addr *sour
         (connect(fd, &to->sa, holmes_addr_len(to)) != 0 && errno != EINPROGRESS))
         rc = -errno;
     if (rc == -ECONNREFUSED) { /* told later, as when it comes from another host */
-        holmes_sock_lane_fail(lane, rc);
+        holmes_sock_lane_fail(s->lane, rc);
         rc = 0;
     }
     if (rc != 0) {
         close(fd);
         return rc;
     }
-    stream_prepare(fd);
-    lane->fd = fd;
-    lane->rise = SOCK_DIALING;
-    lane->wn->rising++;
+    fd_prepare(fd);
+    s->fd = fd;
+    stream_tune(s);
+    s->rise = SOCK_DIALING;
+    s->lane->wn->rising++;
     return 0;
 }
 
-static int dial_done(struct wire_lane *lane)
+static int dial_done(const struct sock_stream *s)
 {
-    struct pollfd p = {.fd = lane->fd, .events = POLLOUT};
+    struct pollfd p = {.fd = s->fd, .events = POLLOUT};
     socklen_t len = sizeof(int);
     int error = 0;
 
     if (poll(&p, 1, 0) == 0)
         return 0;
-    if (getsockopt(lane->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
+    if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
         error = errno;
     return error ? -error : 1;
 }
 
-static int answer_check(const struct wire_lane *lane)
+static int answer_check(const struct sock_stream *s)
 {
     uint8_t expected[SOCK_ANSWER_LEN];
 
     answer_make(expected);
-    return memcmp(lane->shake, expected, sizeof expected) == 0 ? 1 : -EPROTO;
+    return memcmp(s->shake, expected, sizeof expected) == 0 ? 1 : -EPROTO;
+}
+
+static void stream_rise(struct sock_stream *s)
+{
+    int rc = holmes_sock_lane_poll(s->lane) == -EAGAIN ? 1 : -ECANCELED;
+
+    if (rc > 0 && s->rise == SOCK_DIALING) {
+        rc = dial_done(s);
+        if (rc > 0) {
+            tcp_request_encode(SOCK_MAGIC, s->lane->secret + (uint64_t)(s - s->lane->streams),
+                               s->shake);
+            s->rise = SOCK_ASKING;
+        }
+    }
+    if (rc > 0 && s->rise == SOCK_ASKING) {
+        rc = shake(s, true, TCP_REQUEST_LEN);
+        if (rc > 0)
+            s->rise = SOCK_LISTENING;
+    }
+    if (rc > 0 && s->rise == SOCK_LISTENING) {
+        rc = shake(s, false, SOCK_ANSWER_LEN);
+        if (rc > 0)
+            rc = answer_check(s);
+    }
+    if (rc == 0)
+        return;
+    s->lane->wn->rising--;
+    stream_risen(s, rc < 0 ? rc : 0);
 }
 
 static void lane_rise(struct wire_lane *lane)
 {
-    int rc = holmes_sock_lane_poll(lane) == -EAGAIN ? 1 : -ECANCELED;
+    for (int i = 0; i < lane->nstreams; i++) {
+        struct sock_stream *s = &lane->streams[i];
 
-    if (rc > 0 && lane->rise == SOCK_DIALING) {
-        rc = dial_done(lane);
-        if (rc > 0) {
-            tcp_request_encode(SOCK_MAGIC, lane->secret, lane->shake);
-            lane->rise = SOCK_ASKING;
-        }
+        if (s->rise != SOCK_WAITING && s->rise != SOCK_RISEN)
+            stream_rise(s);
     }
-    if (rc > 0 && lane->rise == SOCK_ASKING) {
-        rc = shake(lane, true, TCP_REQUEST_LEN);
-        if (rc > 0)
-            lane->rise = SOCK_LISTENING;
-    }
-    if (rc > 0 && lane->rise == SOCK_LISTENING) {
-        rc = shake(lane, false, SOCK_ANSWER_LEN);
-        if (rc > 0)
-            rc = answer_check(lane);
-    }
-    if (rc == 0)
-        return;
-    lane->rise = SOCK_RISEN;
-    lane->wn->rising--;
-    if (rc < 0)
-        holmes_sock_lane_fail(lane, rc);
-    else
-        atomic_store_explicit(&lane->status, 0, memory_order_release);
 }
 
 /* ---- the accepting end ---- */
@@ -157,43 +193,43 @@ static void stranger_refuse(struct wire_nic *wn, struct sock_stranger *s, const 
     s->fd = -1;
 }
 
-static struct wire_lane *lane_by_secret(struct wire_nic *wn, uint64_t secret)
+/* The waiting stream that the secret belongs to. */
+static struct sock_stream *stream_by_secret(struct wire_nic *wn, uint64_t secret)
 {
     holmes_list_each(lane, tmp, &wn->lanes, struct wire_lane, node)
     {
-        if (lane->role == WIRE_ACCEPT && lane->secret == secret &&
-            holmes_sock_lane_poll(lane) == -EAGAIN)
-            return lane;
+        uint64_t i = secret - lane->secret;
+
+        if (lane->role == WIRE_ACCEPT && i < (uint64_t)lane->nstreams &&
+            lane->streams[i].rise == SOCK_WAITING && holmes_sock_lane_poll(lane) == -EAGAIN)
+            return &lane->streams[i];
     }
     return NULL;
 }
 
-static void stranger_admit(struct wire_nic *wn, struct sock_stranger *s)
+static void stranger_admit(struct wire_nic *wn, struct sock_stranger *stranger)
 {
     uint8_t answer[SOCK_ANSWER_LEN];
-    struct wire_lane *lane;
+    struct sock_stream *s;
     uint64_t secret;
 
-    if (tcp_request_decode(SOCK_MAGIC, s->request, s->len, &secret) != 0) {
-        stranger_refuse(wn, s, "its request is not ours");
+    if (tcp_request_decode(SOCK_MAGIC, stranger->request, stranger->len, &secret) != 0) {
+        stranger_refuse(wn, stranger, "its request is not ours");
         return;
     }
-    lane = lane_by_secret(wn, secret);
-    if (!lane) {
-        stranger_refuse(wn, s, "it quotes no secret of a waiting lane");
+    s = stream_by_secret(wn, secret); /* quoted once: it waits no more */
+    if (!s) {
+        stranger_refuse(wn, stranger, "it quotes no secret of a waiting lane");
         return;
     }
-    lane->secret = 0; /* quoted once */
     wn->waiting--;
-    lane->rise = SOCK_RISEN;
-    lane->fd = s->fd;
-    s->fd = -1;
+    s->fd = stranger->fd;
+    stranger->fd = -1;
+    stream_tune(s);
     answer_make(answer);
     /* The first bytes of a stream always find room. */
-    if (send(lane->fd, answer, sizeof answer, MSG_NOSIGNAL) != sizeof answer)
-        holmes_sock_lane_fail(lane, -ECONNRESET);
-    else
-        atomic_store_explicit(&lane->status, 0, memory_order_release);
+    stream_risen(
+        s, send(s->fd, answer, sizeof answer, MSG_NOSIGNAL) == sizeof answer ? 0 : -ECONNRESET);
 }
 
 static void stranger_read(struct wire_nic *wn, struct sock_stranger *s, uint64_t now)
@@ -227,7 +263,7 @@ static void waiting_fail(struct wire_nic *wn, int error)
 {
     holmes_list_each(lane, tmp, &wn->lanes, struct wire_lane, node)
     {
-        if (lane->role == WIRE_ACCEPT && lane->secret != 0)
+        if (lane->role == WIRE_ACCEPT && lane->nrisen < lane->nstreams)
             holmes_sock_lane_fail(lane, error);
     }
 }
@@ -244,7 +280,7 @@ static void accept_all(struct wire_nic *wn, uint64_t now)
             waiting_fail(wn, -errno);
         if (fd < 0)
             return;
-        stream_prepare(fd);
+        fd_prepare(fd);
         wn->strangers[wn->nstrangers] = (struct sock_stranger){.fd = fd, .since_ns = now};
         /* Most have said it already. */
         stranger_read(wn, &wn->strangers[wn->nstrangers++], now);
@@ -277,8 +313,7 @@ void holmes_sock_nic_progress(struct wire_nic *wn)
     if (wn->rising > 0)
         holmes_list_each(lane, tmp, &wn->lanes, struct wire_lane, node)
         {
-            if (lane->rise != SOCK_WAITING && lane->rise != SOCK_RISEN)
-                lane_rise(lane);
+            lane_rise(lane);
         }
     pthread_mutex_unlock(&wn->lock);
 }

@@ -1,0 +1,247 @@
+/* The receiving half of a lane. A head says where its bytes go, and the kernel copies them straight
+ * there; a write is here when all its pieces are, and is reported when all before it have been.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "clock.h"
+#include "log.h"
+#include "sock_ops.h"
+
+#define READS        16  /* of one stream in a poll, so that its neighbours have their turn */
+#define IDLE_READS   64  /* a stream that brought nothing so often is looked at */
+#define IDLE_EVERY   16  /* only in every so many polls */
+#define END_GRACE_MS 500 /* streams of a peer that closes end together */
+#define FIRST_RING   16  /* writes */
+
+int holmes_sock_head_check(const struct sock_head *h)
+{
+    bool only_ack = h->flags == SOCK_ONLY_ACK;
+
+    if (h->zero[0] | h->zero[1] | h->zero[2])
+        return -EPROTO;
+    if (only_ack)
+        return h->key || h->offset || h->len || h->write_len || h->seq || h->imm ? -EPROTO : 0;
+    if (h->flags & ~(SOCK_HAS_IMM | SOCK_TELL) || h->write_len > SOCK_MAX_WRITE ||
+        h->len > h->write_len || (h->len == 0 && h->write_len > 0) ||
+        (h->write_len == 0 && !(h->flags & SOCK_HAS_IMM)) ||
+        (!(h->flags & SOCK_HAS_IMM) && h->imm != 0))
+        return -EPROTO;
+    return 0;
+}
+
+static bool refuse(struct wire_lane *lane, const char *what)
+{
+    holmes_warn(NET, "nic %s: a peer wrote %s", lane->wn->nic.name, what);
+    holmes_sock_lane_fail(lane, -EPROTO);
+    return false;
+}
+
+/* ---- writes that are arriving ---- */
+
+static struct sock_arrival *arrival_at(const struct sock_receiver *in, uint32_t seq)
+{
+    return &in->ring[seq & (in->size - 1)];
+}
+
+static int ring_grow(struct sock_receiver *in)
+{
+    struct sock_receiver more = *in;
+
+    more.size = in->size > 0 ? 2 * in->size : FIRST_RING;
+    more.ring = calloc(more.size, sizeof *more.ring);
+    if (!more.ring)
+        return -ENOMEM;
+    /* No write beyond the old ring has come. */
+    for (uint32_t i = 1; i <= in->size; i++)
+        *arrival_at(&more, in->landed + i) = *arrival_at(in, in->landed + i);
+    free(in->ring);
+    *in = more;
+    return 0;
+}
+
+/* The piece that the head announces. False after failing the lane. */
+static bool arrival_note(struct wire_lane *lane, const struct sock_head *h)
+{
+    struct sock_receiver *in = &lane->in;
+    uint32_t ahead = h->seq - in->landed;
+    struct sock_arrival *a;
+
+    if (ahead == 0 || ahead > SOCK_WRITES_MAX)
+        return refuse(lane, "a head out of turn");
+    while (ahead > in->size) {
+        if (ring_grow(in) != 0) {
+            holmes_sock_lane_fail(lane, -ENOMEM);
+            return false;
+        }
+    }
+    a = arrival_at(in, h->seq);
+    if (!a->begun)
+        *a = (struct sock_arrival){.begun = true,
+                                   .flags = h->flags,
+                                   .write_len = h->write_len,
+                                   .imm = h->imm,
+                                   .left = h->write_len};
+    else if (a->flags != h->flags || a->write_len != h->write_len || a->imm != h->imm)
+        return refuse(lane, "pieces that do not belong together");
+    else if (a->announced == a->write_len)
+        return refuse(lane, "a piece too many");
+    if (h->len > a->write_len - a->announced)
+        return refuse(lane, "more bytes than it announced");
+    a->announced += h->len;
+    return true;
+}
+
+int holmes_sock_lane_deliver(struct wire_lane *lane, struct wire_event *events, int max)
+{
+    struct sock_receiver *in = &lane->in;
+    int n = 0;
+
+    while (n < max && in->size > 0) {
+        struct sock_arrival *a = arrival_at(in, in->landed + 1);
+
+        if (!a->begun || a->left > 0)
+            break;
+        a->begun = false;
+        in->landed++;
+        if (a->flags & SOCK_HAS_IMM)
+            events[n++] = (struct wire_event){.type = WIRE_IMM, .imm = a->imm};
+        if (a->flags & SOCK_TELL || in->landed - in->told >= SOCK_WRITES_MAX / 4)
+            in->tell = true;
+    }
+    return n;
+}
+
+/* ---- reading ---- */
+
+/* Where the next of the arriving bytes go. mrs_lock held; NULL after failing the lane. */
+static uint8_t *arriving_at(struct sock_stream *s)
+{
+    const struct sock_head *h = &s->head;
+    uint8_t *at = holmes_sock_mr_find(s->lane->wn, h->key, h->offset, h->len);
+
+    if (!at)
+        refuse(s->lane, "to where no registered memory is");
+    return at ? at + (h->len - s->left) : NULL;
+}
+
+static void arrived(struct sock_stream *s, size_t n)
+{
+    s->left -= (uint32_t)n;
+    arrival_at(&s->lane->in, s->head.seq)->left -= (uint32_t)n;
+}
+
+static bool take_head(struct sock_stream *s, const uint8_t *bytes)
+{
+    struct sock_head *h = &s->head;
+
+    memcpy(h, bytes, sizeof *h);
+    if (holmes_sock_head_check(h) != 0)
+        return refuse(s->lane, "a head that is none");
+    if (!holmes_sock_lane_landed(s->lane, h->landed))
+        return refuse(s->lane, "that it has what was never sent");
+    if (h->flags == SOCK_ONLY_ACK)
+        return true;
+    s->left = h->len;
+    return arrival_note(s->lane, h);
+}
+
+static bool take_body(struct sock_stream *s, const uint8_t *bytes, size_t n)
+{
+    uint8_t *at = arriving_at(s);
+
+    if (!at)
+        return false;
+    memcpy(at, bytes, n);
+    arrived(s, n);
+    return true;
+}
+
+/* What was read ahead. mrs_lock held. */
+static void take(struct sock_stream *s, const uint8_t *bytes, size_t len)
+{
+    bool good = true;
+    size_t n;
+
+    while (good && len > 0) {
+        if (s->left > 0) {
+            n = len < s->left ? len : s->left;
+            good = take_body(s, bytes, n);
+        } else if (len >= sizeof s->head) {
+            n = sizeof s->head;
+            good = take_head(s, bytes);
+        } else {
+            n = s->nahead = len;
+            memcpy(s->ahead, bytes, len);
+        }
+        bytes += n;
+        len -= n;
+    }
+}
+
+static void stream_end(struct sock_stream *s)
+{
+    struct wire_lane *lane = s->lane;
+
+    s->ended = true;
+    if (lane->nended++ == 0)
+        lane->ended_ns = holmes_now_ns();
+    if (lane->nended == lane->nstreams)
+        holmes_sock_lane_fail(lane, -ECONNRESET);
+}
+
+/* One system call: the rest of the arriving piece to its place, and what comes behind it. False: no
+ * more now. */
+static bool stream_read(struct sock_stream *s)
+{
+    uint8_t ahead[SOCK_READ_AHEAD];
+    struct iovec iov[2] = {{.iov_len = s->left},
+                           {.iov_base = ahead + s->nahead, .iov_len = sizeof ahead - s->nahead}};
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
+    size_t wanted = iov[0].iov_len + iov[1].iov_len, kept = s->nahead, body;
+    ssize_t n;
+
+    pthread_rwlock_rdlock(&s->lane->wn->mrs_lock);
+    if (s->left > 0 && !(iov[0].iov_base = arriving_at(s))) {
+        pthread_rwlock_unlock(&s->lane->wn->mrs_lock);
+        return false;
+    }
+    n = recvmsg(s->fd, &msg, MSG_DONTWAIT);
+    if (n > 0) {
+        body = (size_t)n < s->left ? (size_t)n : s->left;
+        if (body > 0)
+            arrived(s, body);
+        memcpy(ahead, s->ahead, kept);
+        s->nahead = 0;
+        take(s, ahead, kept + (size_t)n - body);
+    }
+    pthread_rwlock_unlock(&s->lane->wn->mrs_lock);
+    s->idle = n > 0 ? 0 : s->idle + 1;
+    if (n == 0)
+        stream_end(s);
+    else if (n < 0 && errno != EAGAIN && errno != EINTR)
+        holmes_sock_lane_fail(s->lane, -errno);
+    return n > 0 && (size_t)n == wanted;
+}
+
+/* To look at an idle stream costs a system call; the first one carries control and is always. */
+static bool worth_a_look(const struct sock_stream *s, unsigned polls)
+{
+    return !s->ended && (s->idle < IDLE_READS || polls % IDLE_EVERY == 0 || s == s->lane->streams);
+}
+
+void holmes_sock_lane_read(struct wire_lane *lane)
+{
+    for (int i = 0; i < lane->nstreams; i++) {
+        struct sock_stream *s = &lane->streams[i];
+        bool more = worth_a_look(s, lane->cq->polls);
+
+        for (int r = 0; r < READS && more && holmes_sock_lane_poll(lane) == 0; r++)
+            more = stream_read(s);
+    }
+    if (lane->nended > 0 && holmes_now_ns() - lane->ended_ns > END_GRACE_MS * 1000000ull)
+        holmes_sock_lane_fail(lane, -ECONNRESET);
+}

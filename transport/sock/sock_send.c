@@ -1,0 +1,248 @@
+/* The sending half of a lane. What is posted waits in a ring until the peer has it; streams that
+ * have room take pieces of it in the order of posting and give them to the kernel.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "sock_ops.h"
+
+#define FIRST_RING 16 /* writes */
+
+static struct sock_write *write_at(const struct sock_sender *o, uint32_t seq)
+{
+    return &o->ring[seq & (o->size - 1)];
+}
+
+/* ---- posting ---- */
+
+static int ring_grow(struct sock_sender *o)
+{
+    struct sock_sender more = *o;
+
+    more.size = o->size > 0 ? 2 * o->size : FIRST_RING;
+    if (more.size > SOCK_WRITES_MAX)
+        return -EAGAIN;
+    more.ring = malloc(more.size * sizeof *more.ring);
+    if (!more.ring)
+        return -ENOMEM;
+    for (uint32_t seq = o->reported + 1; seq != o->posted + 1; seq++)
+        *write_at(&more, seq) = *write_at(o, seq);
+    free(o->ring);
+    *o = more;
+    return 0;
+}
+
+static int check_post(const struct wire_write *w)
+{
+    size_t max = w->flags & WIRE_INLINE ? SOCK_INLINE_MAX : SOCK_MAX_WRITE;
+
+    return w->len > max || (w->len == 0 && !(w->flags & WIRE_WITH_IMM)) ? -EINVAL : 0;
+}
+
+int holmes_sock_lane_post(struct wire_lane *lane, const struct wire_write *w)
+{
+    struct sock_sender *o = &lane->out;
+    struct sock_write *out;
+    int rc = holmes_sock_lane_poll(lane);
+
+    if (rc == 0)
+        rc = check_post(w);
+    if (rc == 0 && o->posted - o->reported == o->size)
+        rc = ring_grow(o);
+    if (rc != 0)
+        return rc;
+    out = write_at(o, ++o->posted);
+    out->head = (struct sock_head){.key = w->remote_key,
+                                   .write_len = (uint32_t)w->len,
+                                   .seq = o->posted,
+                                   .imm = w->flags & WIRE_WITH_IMM ? w->imm : 0,
+                                   .flags = w->flags & WIRE_WITH_IMM ? SOCK_HAS_IMM : 0};
+    out->offset = w->remote_addr;
+    out->report = !(w->flags & (WIRE_INLINE | WIRE_QUIET));
+    out->context = w->context;
+    out->body = w->buf;
+    if (out->report)
+        out->head.flags |= SOCK_TELL;
+    if (w->flags & WIRE_INLINE) {
+        out->body = NULL;
+        if (w->len > 0)
+            memcpy(out->inlined, w->buf, w->len);
+    }
+    o->waiting += w->len;
+    if (!(w->flags & WIRE_MORE))
+        holmes_sock_lane_send(lane, false);
+    return 0;
+}
+
+/* ---- dealing ---- */
+
+static struct sock_piece *hand_add(struct sock_stream *s, const struct sock_head *head)
+{
+    struct sock_piece *p = &s->hand[s->end++ % SOCK_BATCH];
+    struct sock_receiver *in = &s->lane->in;
+
+    p->head = *head;
+    p->head.landed = in->told = in->landed;
+    in->tell = false;
+    p->body = NULL;
+    return p;
+}
+
+/* The next piece of what waits goes to the stream. False: it gets none now. */
+static bool deal(struct sock_stream *s)
+{
+    struct wire_lane *lane = s->lane;
+    struct sock_sender *o = &lane->out;
+    const struct sock_write *w;
+    struct sock_piece *p;
+    size_t left, len;
+
+    if (o->dealt == o->posted || s->end - s->first == SOCK_BATCH)
+        return false;
+    w = write_at(o, o->dealt + 1);
+    left = w->head.write_len - o->dealt_len;
+    len = holmes_sock_share(lane, s, left);
+    if (len == 0 && left > 0)
+        return false;
+    p = hand_add(s, &w->head);
+    p->head.offset = w->offset + o->dealt_len;
+    p->head.len = (uint32_t)len;
+    p->body = w->body ? w->body + o->dealt_len : NULL;
+    o->dealt_len += len;
+    o->waiting -= len;
+    if (len == left) {
+        o->dealt++;
+        o->dealt_len = 0;
+    }
+    return true;
+}
+
+/* ---- giving to the kernel ---- */
+
+/* What of the piece is left after its first `done` bytes; the number of entries. */
+static int piece_left(const struct sock_sender *o, struct sock_piece *p, size_t done,
+                      struct iovec out[2])
+{
+    const uint8_t *body = p->body ? p->body : write_at(o, p->head.seq)->inlined;
+    int n = 0;
+
+    if (done < sizeof p->head)
+        out[n++] = (struct iovec){(uint8_t *)&p->head + done, sizeof p->head - done};
+    done = done > sizeof p->head ? done - sizeof p->head : 0;
+    if (done < p->head.len)
+        out[n++] = (struct iovec){(void *)(uintptr_t)(body + done), p->head.len - done};
+    return n;
+}
+
+/* The kernel has taken `n` more bytes. */
+static void hand_advance(struct sock_stream *s, size_t n)
+{
+    while (n > 0) {
+        size_t left = sizeof(struct sock_head) + s->hand[s->first % SOCK_BATCH].head.len - s->done;
+
+        if (n < left) {
+            s->done += n;
+            return;
+        }
+        n -= left;
+        s->done = 0;
+        s->first++;
+    }
+}
+
+/* One system call. False: no more now. */
+static bool hand_send(struct sock_stream *s)
+{
+    struct iovec iov[2 * SOCK_BATCH];
+    struct msghdr msg = {.msg_iov = iov};
+    size_t wanted = 0;
+    ssize_t n;
+
+    for (unsigned i = s->first; i != s->end; i++)
+        msg.msg_iovlen += (size_t)piece_left(&s->lane->out, &s->hand[i % SOCK_BATCH],
+                                             i == s->first ? s->done : 0, iov + msg.msg_iovlen);
+    for (size_t i = 0; i < msg.msg_iovlen; i++)
+        wanted += iov[i].iov_len;
+    do {
+        n = sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0 && errno != EAGAIN)
+        holmes_sock_lane_fail(s->lane, errno == EPIPE ? -ECONNRESET : -errno);
+    if (n > 0) {
+        hand_advance(s, (size_t)n);
+        holmes_sock_share_note(s, (size_t)n);
+    }
+    s->full = n < (ssize_t)wanted;
+    return !s->full;
+}
+
+static void stream_send(struct sock_stream *s)
+{
+    bool more = true;
+
+    while (more && holmes_sock_lane_poll(s->lane) == 0) {
+        while (deal(s))
+            continue;
+        /* A count that no head takes along goes alone. */
+        if (s->first == s->end && s->lane->in.tell)
+            hand_add(s, &(struct sock_head){.flags = SOCK_ONLY_ACK});
+        more = s->first != s->end && hand_send(s);
+    }
+}
+
+void holmes_sock_lane_send(struct wire_lane *lane, bool retry)
+{
+    for (int i = 0; i < lane->nstreams; i++) {
+        struct sock_stream *s = &lane->streams[i];
+
+        if (retry || !s->full)
+            stream_send(s);
+    }
+}
+
+/* ---- what has become of it ---- */
+
+bool holmes_sock_lane_landed(struct wire_lane *lane, uint32_t landed)
+{
+    struct sock_sender *o = &lane->out;
+    uint32_t more = landed - o->landed;
+
+    if (more == 0 || more > UINT32_MAX / 2) /* nothing new: streams overtake each other */
+        return true;
+    if (more > o->dealt - o->landed)
+        return false;
+    for (int i = 0; i < lane->nstreams; i++) {
+        const struct sock_stream *s = &lane->streams[i];
+
+        /* What has not left our hands cannot be there. */
+        for (unsigned p = s->first; p != s->end; p++) {
+            const struct sock_head *h = &s->hand[p % SOCK_BATCH].head;
+
+            if (h->flags != SOCK_ONLY_ACK && h->seq - o->landed <= more)
+                return false;
+        }
+    }
+    o->landed = landed;
+    return true;
+}
+
+int holmes_sock_lane_report(struct wire_lane *lane, struct wire_event *events, int max)
+{
+    struct sock_sender *o = &lane->out;
+    int status = holmes_sock_lane_poll(lane), n = 0;
+    uint32_t end = status == 0 || status == -EAGAIN ? o->landed : o->posted;
+
+    while (n < max && o->reported != end) {
+        bool done = o->landed - ++o->reported <= UINT32_MAX / 2;
+        const struct sock_write *w = write_at(o, o->reported);
+
+        if (w->report)
+            events[n++] = (struct wire_event){.type = done ? WIRE_WRITE_DONE : WIRE_ERROR,
+                                              .error = done ? 0 : status,
+                                              .context = w->context};
+    }
+    return n;
+}
