@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <net/if.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -22,11 +23,19 @@ void end_open(struct wire_end *e, const struct wire_ops *ops, const struct holme
     cr_assert_eq(ops->cq_open(e->wn, &e->cq), 0);
 }
 
+int pair_streams(void)
+{
+    const char *n = getenv("TEST_STREAMS");
+
+    return n ? atoi(n) : 1;
+}
+
 struct half half_make(struct wire_end *e, enum wire_role role)
 {
+    struct wire_lane_params params = {.traffic_class = -1, .streams = pair_streams()};
     struct half h = {0};
 
-    cr_assert_eq(e->ops->lane_create(e->wn, e->cq, role, NULL, h.blob, &h.len, &h.lane), 0);
+    cr_assert_eq(e->ops->lane_create(e->wn, e->cq, role, &params, h.blob, &h.len, &h.lane), 0);
     return h;
 }
 

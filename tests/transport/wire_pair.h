@@ -43,6 +43,8 @@ void end_close(struct wire_end *e);
 void pair_open(struct wire_pair *p, const struct wire_ops *ops, int nlanes);
 void pair_close(struct wire_pair *p);
 
+/* Streams of a lane, where the wire bundles: TEST_STREAMS of the environment, or one. */
+int pair_streams(void);
 struct half half_make(struct wire_end *e, enum wire_role role);
 
 /* Adds one lane to both ends and waits until both say it is up. */
