@@ -1,0 +1,265 @@
+/* The receiving half of the message protocol: tells the peer of receives, counts what arrives, and
+ * tells how far it is.
+ */
+#include <errno.h>
+
+#include "log.h"
+#include "request_ops.h"
+
+/* Takes the receive slot of buffer or part `i`, and pinned memory for it; again after a write that
+ * found no room. -EINPROGRESS: earlier messages must end first. */
+static int claim_slot(struct holmes_conn *c, struct holmes_request *r, size_t i)
+{
+    struct request_queue *q = &c->q;
+    struct recv_slot *s = &q->recv.slots[proto_slot(r->seq + i)];
+    struct recv_slot claim = {.request = r, .index = i, .seq = r->seq + i};
+
+    if (s->request == r && s->seq == claim.seq)
+        return 0;
+    if (claim.seq > q->recv.completed + PROTO_SLOTS)
+        return -EINPROGRESS;
+    if (r->recv.stride > 0) {
+        size_t left = r->msg[0].posted - i * r->recv.stride;
+
+        claim.size = left < r->recv.stride ? left : r->recv.stride;
+        claim.chunk = stage_take(c->stage, claim.size);
+        if (!claim.chunk)
+            return -EINPROGRESS;
+    } else {
+        claim.size = r->msg[i].posted;
+    }
+    *s = claim;
+    return 0;
+}
+
+static struct proto_cts clear_to_send(const struct holmes_conn *c, const struct holmes_request *r,
+                                      size_t i)
+{
+    const struct recv_slot *s = &c->q.recv.slots[proto_slot(r->seq + i)];
+    const struct request_message *m = &r->msg[s->chunk ? 0 : i];
+    const struct holmes_mr *mr = s->chunk ? stage_mr(c->stage) : m->mr;
+    struct proto_cts cts = {.size = s->size,
+                            .tag = m->tag,
+                            .group_count = (uint8_t)r->n,
+                            .acked = c->q.recv.completed,
+                            .seq = s->seq};
+
+    if (s->chunk) {
+        cts.size = m->posted - i * r->recv.stride;
+        cts.part_lines = (uint16_t)(r->recv.stride / LANE_ALIGN);
+        cts.parts_left = (uint32_t)(r->last - s->seq);
+    } else {
+        cts.group_index = (uint8_t)i;
+    }
+    if (mr && !mr->staged) { /* an empty buffer may have none */
+        cts.addr = mr_remote_addr(mr, c->rails[0].member, s->chunk ? s->chunk->buf : m->buf);
+        cts.key = mr->wire[c->rails[0].member].key;
+        for (int rail = 1; rail < c->nrails; rail++)
+            cts.rail_keys[rail - 1] = (uint32_t)mr->wire[c->rails[rail].member].key;
+    }
+    return cts;
+}
+
+static int post_slot(struct holmes_conn *c, struct holmes_request *r)
+{
+    size_t i = r->recv.slots_posted;
+    struct proto_cts cts;
+    struct wire_write w = {.buf = &cts,
+                           .len = sizeof cts,
+                           .remote_key = c->peer.control_keys[0],
+                           .flags = WIRE_INLINE};
+    int rc = claim_slot(c, r, i);
+
+    if (rc != 0)
+        return rc;
+    cts = clear_to_send(c, r, i);
+    w.remote_addr = c->peer.control_addr + offsetof(struct proto_send_control, cts) +
+                    proto_slot(cts.seq) * sizeof cts;
+    rc = c->ops->lane_post(c->lanes[0], &w);
+    if (rc == 0)
+        r->recv.slots_posted++;
+    return rc;
+}
+
+int request_push_recv(struct holmes_conn *c, struct holmes_request *r)
+{
+    int rc = 0;
+
+    while (rc == 0 && r->recv.slots_posted <= r->last - r->seq)
+        rc = post_slot(c, r);
+    return rc;
+}
+
+/* Tells the sender how far we are. The clear-to-sends carry the count too, but one that nobody
+ * looks for yet must not hold up the completion of an earlier send. */
+int request_push_ack(struct holmes_conn *c)
+{
+    struct request_queue *q = &c->q;
+    struct proto_ack ack = {.acked = q->recv.completed, .check = ~q->recv.completed};
+    struct wire_write w = {.buf = &ack,
+                           .len = sizeof ack,
+                           .remote_addr =
+                               c->peer.control_addr + offsetof(struct proto_send_control, ack),
+                           .remote_key = c->peer.control_keys[0],
+                           .flags = WIRE_INLINE};
+    int rc;
+
+    if (q->recv.completed == q->recv.acked || c->limits.delivers)
+        return 0;
+    rc = c->ops->lane_post(c->lanes[0], &w);
+    if (rc == 0)
+        q->recv.acked = ack.acked;
+    return rc;
+}
+
+/* A buffer that the wire cannot reach comes in parts of a slice. */
+static void plan_parts(struct holmes_conn *c, struct holmes_request *r, bool polled)
+{
+    const struct request_message *m = &r->msg[0];
+
+    if (m->posted == 0 || !m->mr || !m->mr->staged)
+        return;
+    r->recv.stride = stage_slice(c->stage);
+    r->recv.layout = m->mr->layout == STAGE_PLAIN && polled ? STAGE_FLAGS : m->mr->layout;
+    r->last = r->seq + (m->posted - 1) / r->recv.stride;
+}
+
+static int refuse_staged_group(const struct holmes_conn *c, int n, struct holmes_mr *const *mrs)
+{
+    for (int i = 0; n > 1 && i < n; i++) {
+        if (mrs[i] && mrs[i]->staged) {
+            holmes_warn(NET,
+                        "conn %llu: buffer %d of a group of %d is GPU memory, which over %s is "
+                        "received alone",
+                        (unsigned long long)c->id, i, n, c->ops->name);
+            return -EINVAL;
+        }
+    }
+    return 0;
+}
+
+int request_recv(struct holmes_conn *c, int n, void *const *bufs, const size_t *lens,
+                 const int *tags, struct holmes_mr *const *mrs, bool polled,
+                 struct holmes_request **out)
+{
+    struct request_queue *q = &c->q;
+    struct holmes_request *r;
+    int rc = refuse_staged_group(c, n, mrs);
+
+    if (rc != 0)
+        return rc;
+    r = q->receives < HOLMES_MAX_REQUESTS ? request_get(c, REQUEST_RECV) : NULL;
+    if (!r)
+        return -EAGAIN;
+    r->seq = q->next_seq;
+    r->last = r->seq + (uint64_t)n - 1;
+    r->n = n;
+    for (int i = 0; i < n; i++)
+        r->msg[i] = (struct request_message){
+            .buf = bufs[i], .mr = mrs[i], .posted = lens[i], .tag = tags[i]};
+    plan_parts(c, r, polled);
+    q->next_seq = r->last + 1;
+    holmes_list_append(&q->pushing, &r->link);
+    *out = r;
+    return 0;
+}
+/* Starts the copy of a part to the GPU. The message may end before its buffer: then only empty
+ * parts follow. */
+static int part_arrived(struct holmes_conn *c, const struct recv_slot *s)
+{
+    struct holmes_request *r = s->request;
+    struct request_message *m = &r->msg[0];
+    size_t at = s->index * r->recv.stride;
+
+    if (s->len == 0) {
+        stage_give(c->stage, s->chunk);
+        return 0;
+    }
+    if (m->len != at) {
+        holmes_warn(NET, "conn %llu: peer left a hole of %zu bytes in a message",
+                    (unsigned long long)c->id, at - m->len);
+        return -EPROTO;
+    }
+    m->len += s->len;
+    c->q.staged += s->len;
+    r->recv.copying++;
+    return stage_copy_in(c->stage, s->chunk, (char *)(uintptr_t)m->buf + at, s->len, r->recv.layout,
+                         &r->recv.copying);
+}
+
+/* Advances the count over messages that are done, and frees their slots. */
+static int advance_completed(struct holmes_conn *c)
+{
+    struct request_queue *q = &c->q;
+
+    for (;;) {
+        struct recv_slot *s = &q->recv.slots[proto_slot(q->recv.completed + 1)];
+        int rc = 0;
+
+        if (!s->request || !s->done)
+            return 0;
+        if (s->chunk)
+            rc = part_arrived(c, s);
+        else
+            s->request->msg[s->index].len = s->len;
+        if (rc != 0)
+            return rc;
+        q->messages += !s->chunk || s->seq == s->request->last;
+        q->bytes += s->len;
+        s->request = NULL;
+        q->recv.completed++;
+    }
+}
+
+static int message_done(struct holmes_conn *c, struct recv_slot *s, size_t len)
+{
+    if (len > s->size)
+        return -EPROTO;
+    s->len = len;
+    s->done = true;
+    return advance_completed(c);
+}
+
+/* All immediates of a message must be here before its records are believed: an immediate says that
+ * its lane's bytes and record landed. */
+static int take_record(struct holmes_conn *c, struct recv_slot *s)
+{
+    const struct proto_record *records = c->recv_control->record[proto_slot(s->seq)];
+    uint64_t total = 0, sum = 0;
+    uint32_t used = 0;
+
+    s->immediates++;
+    for (int l = 0; l < c->nlanes; l++) {
+        if (__atomic_load_n(&records[l].seq, __ATOMIC_ACQUIRE) != s->seq)
+            continue;
+        total = records[l].total;
+        used = records[l].lanes_used;
+        sum += records[l].lane_bytes;
+    }
+    if (used < 1 || used > (uint32_t)c->nlanes || s->immediates > used)
+        return -EPROTO;
+    if (s->immediates < used)
+        return 0;
+    return sum == total ? message_done(c, s, total) : -EPROTO;
+}
+
+int request_take_immediate(struct holmes_conn *c, uint32_t wire)
+{
+    struct proto_imm imm;
+    struct recv_slot *s;
+    int rc = c->sending ? -EPROTO : proto_imm_decode(wire, &imm);
+
+    if (rc == 0) {
+        s = &c->q.recv.slots[imm.slot];
+        if (!s->request || s->done || imm.generation != proto_generation(s->seq))
+            rc = -EPROTO;
+        else if (imm.mode == PROTO_IMM_RECORD)
+            rc = take_record(c, s);
+        else
+            rc = message_done(c, s, imm.mode == PROTO_IMM_FULL ? s->size : imm.size);
+    }
+    if (rc != 0)
+        holmes_warn(NET, "conn %llu: peer sent an immediate that fits no receive (%08x)",
+                    (unsigned long long)c->id, wire);
+    return rc;
+}
