@@ -12,6 +12,7 @@
 #include "env.h"
 #include "log.h"
 #include "report.h"
+#include "scale/scale.h"
 #include "session.h"
 #include "size.h"
 
@@ -163,6 +164,8 @@ int main(int argc, char **argv)
         return complain(EXIT_USAGE, why);
     if (holmes_log_level_parse(holmes_env_string(HOLMES_ENV_LOG), &level) == 0)
         holmes_log_set_level(level);
+    if (argc > 1 && holmes_scale_is_command(argv[1]))
+        return holmes_scale_main(argc - 1, argv + 1);
     if (holmes_bench_options_parse(argc, argv, &options, why, sizeof why) != 0)
         return complain(EXIT_USAGE, why);
     struct output outputs[] = {

@@ -80,7 +80,9 @@ static const struct argp_option argp_options[] = {
 static const char argp_doc[] =
     "Measures collectives over NCCL net plugins on this machine's CPUs, beside plain TCP streams."
     "\v"
-    "COLLECTIVE is all_reduce, all_gather, reduce_scatter or sendrecv. Each side (a plugin, or the "
+    "COLLECTIVE is all_reduce, all_gather, reduce_scatter or sendrecv. (Two other commands, "
+    "`holmes-bench connections` and `holmes-bench ranks`, measure what many connections cost; each "
+    "has a --help of its own.) Each side (a plugin, or the "
     "reference) has its own N processes; the sides take turns, one measurement each, round by "
     "round, "
     "so that a drift of the machine meets all alike. Shown is the median of the rounds; the spread "

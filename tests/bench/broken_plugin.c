@@ -2,9 +2,11 @@
  *   die-init, hang-init, refuse-init    in init
  *   die-later, hang-later               at the 40th receive of the process
  *   corrupt                             flips a bit of every received message
+ *   leak                                opens a descriptor at every receive
  *   other-thread                        dies when a receive is not posted by the main thread
  */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +51,8 @@ static ncclResult_t irecv(void *comm, int n, void **data, size_t *sizes, int *ta
     if (rc != ncclSuccess || !*request)
         return rc;
     nreceives++;
+    if (breaks("leak"))
+        open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (breaks("other-thread") && gettid() != getpid())
         raise(SIGKILL);
     if (nreceives == 40 && breaks("die-later"))
