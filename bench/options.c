@@ -18,6 +18,7 @@ enum {
     KEY_ROUNDS,
     KEY_ITERS,
     KEY_STREAMS,
+    KEY_THREADS,
     KEY_NO_REFERENCE,
     KEY_CHECK,
     KEY_NO_CHECK,
@@ -46,7 +47,12 @@ static const struct argp_option argp_options[] = {
      0},
     {"device", KEY_DEVICE, "NAME", 0, "the plugins' device of this name (default: the first)", 0},
     {"reference-streams", KEY_STREAMS, "LIST", 0,
-     "numbers of TCP streams for the reference: 1-8, 4, or 1,2,4 (default 1-8)", 0},
+     "numbers of TCP streams for the reference: 1-8, 4, or 1,2,4 (default 1,2,4,8)", 0},
+    {"reference-threads", KEY_THREADS, "LIST", 0,
+     "threads that drive the streams of a rank: numbers from 1 to 8, which poll as a plugin does, "
+     "or "
+     "\"streams\", a blocking one for each end of each stream (default 1,streams)",
+     0},
     {"no-reference", KEY_NO_REFERENCE, NULL, 0, "plugins only", 0},
     {NULL, 0, NULL, 0, "How much:", 2},
     {"ranks", 'n', "N", 0, "processes on this machine, 2 to 64 (default 2)", 0},
@@ -104,14 +110,19 @@ static const char argp_doc[] =
     "trainer's "
     "communicator.\n"
     "\n"
-    "The reference moves the same bytes between as many processes in the same pattern with "
-    "blocking "
-    "send and recv on 127.0.0.1, one thread for each end of each stream. It includes the kernel's "
+    "The reference moves the same bytes between as many processes in the same pattern over plain "
     "TCP "
-    "and the copies to and from user memory. It does not include sums, message boundaries, tags or "
-    "memory registration, and above 32 KiB blocks it does not wait for one step of the ring before "
-    "the next: it is a limit, not a competitor. \"TCP x4\" is the reference with 4 streams; the "
-    "fastest number of streams is the one that ratios use.\n"
+    "streams on 127.0.0.1. It includes the kernel's TCP and the copies to and from user memory. It "
+    "does "
+    "not include sums, message boundaries, tags or memory registration, and above 32 KiB blocks it "
+    "does "
+    "not wait for one step of the ring before the next: it is a limit, not a competitor. \"TCP "
+    "x4\" has 4 "
+    "streams, blocking calls and one thread for each end of each stream; \"poll x4\" has 4 streams "
+    "that "
+    "one thread of each rank drives without blocking, as a plugin's are; \"poll x4/2\" two "
+    "threads. Shown "
+    "is the fastest number of streams of each kind, and ratios use it.\n"
     "\n"
     "Examples:\n"
     "  holmes-bench all_reduce -p ./libnccl-net-holmes.so -n 4 -b 1M -e 256M -f 16\n"
@@ -156,6 +167,30 @@ static error_t read_number(struct parse *p, const char *option, const char *text
         return refuse(p, "%s \"%s\": give a whole number from %ld to %ld", option, text, min, max);
     *out = (int)value;
     return 0;
+}
+
+int holmes_threads_parse(const char *text, int threads[HOLMES_BENCH_THREADS_MAX])
+{
+    static const char word[] = "streams";
+    bool wanted[HOLMES_BENCH_STREAMS_MAX + 1] = {false};
+    int n = 0;
+
+    do {
+        if (strncmp(text, word, sizeof word - 1) == 0) {
+            wanted[0] = true;
+            text += sizeof word - 1;
+        } else if (*text >= '1' && *text <= '8') {
+            wanted[*text++ - '0'] = true;
+        } else {
+            return -EINVAL;
+        }
+        if (*text && *text != ',')
+            return -EINVAL;
+    } while (*text++ == ',');
+    for (int i = 0; i <= HOLMES_BENCH_STREAMS_MAX; i++)
+        if (wanted[i])
+            threads[n++] = i;
+    return n;
 }
 
 int holmes_streams_parse(const char *text, int streams[HOLMES_BENCH_STREAMS_MAX])
@@ -332,6 +367,13 @@ static error_t parse_what(int key, char *arg, struct parse *p)
                                         "--reference-streams \"%s\": give numbers from 1 to 8, "
                                         "like 1-8, 4 or 1,2,4",
                                         arg);
+    case KEY_THREADS:
+        o->nthreads = holmes_threads_parse(arg, o->threads);
+        return o->nthreads > 0 ? 0
+                               : refuse(p,
+                                        "--reference-threads \"%s\": give numbers from 1 to 8 or "
+                                        "\"streams\", like 1,streams",
+                                        arg);
     case KEY_BOTH_WAYS:
         o->both_ways = true;
         return 0;
@@ -398,6 +440,10 @@ static int options_fit(struct parse *p)
     else if (o->collective != HOLMES_SENDRECV && o->both_ways)
         refuse(p, "--both-ways is for sendrecv; in %s every rank sends and receives at once",
                holmes_collective_name(o->collective));
+    else if (o->threads[o->nthreads - 1] > o->streams[o->nstreams - 1])
+        refuse(p,
+               "--reference-threads %d: more threads than streams, of which there are %d at most",
+               o->threads[o->nthreads - 1], o->streams[o->nstreams - 1]);
     else if (!o->reference && o->nplugins == 0)
         refuse(p, "--no-reference and no --plugin: nothing is left to measure");
     else if (!holmes_shape_of(o->collective, o->max_bytes, o->nranks, o->type, &shape))
@@ -421,13 +467,14 @@ int holmes_bench_options_parse(int argc, char **argv, struct holmes_bench_option
         .timeout_s = 60,
         .reference = true,
         .check = true,
-        .nstreams = HOLMES_BENCH_STREAMS_MAX,
+        .streams = {1, 2, 4, 8},
+        .nstreams = 4,
+        .threads = {0, 1},
+        .nthreads = 2,
     };
     struct parse p = {.o = &o, .why = why, .why_len = why_len};
     int rc;
 
-    for (int i = 0; i < o.nstreams; i++)
-        o.streams[i] = i + 1;
     rc = argp_parse(&argp, argc, argv, 0, NULL, &p);
     if (rc != 0 && !p.failed)
         refuse(&p, "%s", strerror(rc));

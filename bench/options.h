@@ -28,6 +28,8 @@ struct holmes_bench_options {
     bool both_ways; /* sendrecv */
     bool reference, check;
     int streams[HOLMES_BENCH_STREAMS_MAX], nstreams; /* of the reference, ascending */
+    int threads[HOLMES_BENCH_THREADS_MAX],
+        nthreads; /* likewise; 0: each end of each stream's own */
     struct holmes_bench_plugin plugins[HOLMES_BENCH_PLUGINS_MAX];
     int nplugins;
     const char *device;
@@ -42,5 +44,7 @@ int holmes_bench_options_parse(int argc, char **argv, struct holmes_bench_option
 
 /* "1-8", "4" or "1,2,4" into ascending numbers within [1, 8]: their count, or -EINVAL. */
 int holmes_streams_parse(const char *text, int streams[HOLMES_BENCH_STREAMS_MAX]);
+/* The same with "streams" for 0: "1,streams". */
+int holmes_threads_parse(const char *text, int threads[HOLMES_BENCH_THREADS_MAX]);
 
 #endif

@@ -77,8 +77,7 @@ static int rank_prepare(struct rank *r, const struct holmes_bench_command *cmd,
     atomic_fetch_add(a->beat, 1);
     if (!cmd->check)
         return 0;
-    return r->ops->verify(r->runner, w, cmd->streams, &reply->wrong, reply->text,
-                          sizeof reply->text);
+    return r->ops->verify(r->runner, w, cmd, &reply->wrong, reply->text, sizeof reply->text);
 }
 
 static uint64_t cpu_ns(void)

@@ -14,6 +14,7 @@
 
 #define HOLMES_BENCH_RANKS_MAX   64
 #define HOLMES_BENCH_STREAMS_MAX 8
+#define HOLMES_BENCH_THREADS_MAX (HOLMES_BENCH_STREAMS_MAX + 1) /* a list of them */
 
 enum holmes_bench_verb {
     HOLMES_BENCH_JOIN,    /* meet the other ranks */
@@ -41,6 +42,7 @@ struct holmes_bench_command {
     /* RUN; streams also with PREPARE, and only for the reference */
     enum holmes_bench_measure measure;
     uint32_t warmups, iters, streams;
+    uint32_t threads; /* with streams: 0 blocks, others poll */
 };
 
 struct holmes_bench_reply {
@@ -98,8 +100,9 @@ struct holmes_runner_ops {
     int (*join)(const struct holmes_rank_attr *attr, const struct holmes_bench_command *cmd,
                 struct holmes_runner **out, char *about, size_t about_len);
     /* One pass over poisoned buffers; *wrong counts the elements that are not what they must be. */
-    int (*verify)(struct holmes_runner *r, const struct holmes_rank_work *w, uint32_t streams,
-                  uint64_t *wrong, char *why, size_t why_len);
+    int (*verify)(struct holmes_runner *r, const struct holmes_rank_work *w,
+                  const struct holmes_bench_command *cmd, uint64_t *wrong, char *why,
+                  size_t why_len);
     int (*run)(struct holmes_runner *r, const struct holmes_rank_work *w,
                const struct holmes_bench_command *cmd, struct holmes_timing *t, char *why,
                size_t why_len);

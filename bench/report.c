@@ -54,8 +54,24 @@ static void add_columns(struct holmes_table *t, const char *const *headings, siz
         holmes_table_column(t, headings[i], HOLMES_TABLE_RIGHT);
 }
 
+static bool has_both(const struct holmes_results *r)
+{
+    return holmes_results_has(r, HOLMES_REFERENCE_BLOCKS) &&
+           holmes_results_has(r, HOLMES_REFERENCE_POLLS);
+}
+
+/* Whether the tables have a ratio to the fastest of this kind: one column where there is one kind,
+ * or one for each. */
+static bool compares(const struct holmes_results *r, enum holmes_reference_kind kind)
+{
+    int lines = r->options->nplugins + (has_both(r) ? 2 : 1);
+
+    return lines > 1 && holmes_results_has(r, kind) &&
+           has_both(r) == (kind != HOLMES_REFERENCE_ANY);
+}
+
 static void add_headings(struct holmes_table *t, const struct holmes_results *r, int measure,
-                         bool vs_first, bool vs_reference)
+                         bool vs_first)
 {
     static const char *const before[] = {"size\n(B)", "count\n(elements)", "type", "side",
                                          "time\n(us)"};
@@ -75,12 +91,16 @@ static void add_headings(struct holmes_table *t, const struct holmes_results *r,
     snprintf(ratio, sizeof ratio, "x %.60s", r->variants[0].label);
     if (vs_first)
         holmes_table_column(t, ratio, HOLMES_TABLE_RIGHT);
-    if (vs_reference)
-        holmes_table_column(t, "x reference", HOLMES_TABLE_RIGHT);
+    for (int kind = 0; kind <= HOLMES_REFERENCE_ANY; kind++) {
+        snprintf(ratio, sizeof ratio, "x %s",
+                 holmes_reference_name((enum holmes_reference_kind)kind));
+        if (compares(r, (enum holmes_reference_kind)kind))
+            holmes_table_column(t, ratio, HOLMES_TABLE_RIGHT);
+    }
 }
 
 static void add_row(struct holmes_table *t, const struct holmes_results *r, int measure, int size,
-                    int variant, bool vs_first, bool vs_reference)
+                    int variant, bool vs_first)
 {
     const struct holmes_shape *s = &r->shapes[size];
     struct holmes_figures f = holmes_results_figures(r, measure, size, variant);
@@ -106,28 +126,35 @@ static void add_row(struct holmes_table *t, const struct holmes_results *r, int 
     cell_figure(t, f.cpu.median);
     if (vs_first)
         cell_number(t, "%.2f", f.vs_first);
-    if (vs_reference)
-        cell_number(t, "%.2f", f.vs_reference);
+    for (int kind = 0; kind <= HOLMES_REFERENCE_ANY; kind++)
+        if (compares(r, (enum holmes_reference_kind)kind))
+            cell_number(t, "%.2f", f.vs_reference[kind]);
 }
 
 static int print_measure(const struct holmes_results *r, int measure, FILE *out)
 {
     const struct holmes_bench_options *o = r->options;
-    int lines = o->nplugins + o->reference;
-    bool vs_first = o->nplugins > 0 && lines > 1, vs_reference = o->reference && lines > 1;
-    int columns = (is_latency(r, measure) ? 11 : 10) + vs_first + vs_reference;
+    bool vs_first = o->nplugins > 0 && o->nplugins + o->reference > 1;
+    int columns = (is_latency(r, measure) ? 11 : 10) + vs_first;
     struct holmes_table *t;
-    int rc = holmes_table_create(columns, &t);
+    int rc;
 
+    for (int kind = 0; kind <= HOLMES_REFERENCE_ANY; kind++)
+        columns += compares(r, (enum holmes_reference_kind)kind);
+    rc = holmes_table_create(columns, &t);
     if (rc != 0)
         return rc;
-    add_headings(t, r, measure, vs_first, vs_reference);
+    add_headings(t, r, measure, vs_first);
     for (int s = 0; s < r->nsizes_done; s++) {
         for (int v = 0; v < o->nplugins; v++)
-            add_row(t, r, measure, s, v, vs_first, vs_reference);
-        if (o->reference)
-            add_row(t, r, measure, s, holmes_results_best_reference(r, measure, s), vs_first,
-                    vs_reference);
+            add_row(t, r, measure, s, v, vs_first);
+        for (int kind = 0; kind < HOLMES_REFERENCE_ANY; kind++) {
+            int best =
+                holmes_results_best_reference(r, (enum holmes_reference_kind)kind, measure, s);
+
+            if (best >= 0)
+                add_row(t, r, measure, s, best, vs_first);
+        }
     }
     rc = holmes_table_print(t, out);
     holmes_table_destroy(t);
@@ -177,8 +204,12 @@ static void print_preface(const struct holmes_results *r, FILE *out)
         fputc('\n', out);
     }
     if (o->reference)
-        fprintf(out, "# reference: %s, plain streams, blocking send and recv, no sums\n",
-                r->variants[o->nplugins].about);
+        fprintf(out, "# reference: %s, plain streams, no sums\n", r->variants[o->nplugins].about);
+    if (holmes_results_has(r, HOLMES_REFERENCE_BLOCKS))
+        fprintf(out, "# TCP xN: N streams, blocking, a thread for each end of each\n");
+    if (holmes_results_has(r, HOLMES_REFERENCE_POLLS))
+        fprintf(out,
+                "# poll xN: N streams, non-blocking, one thread in each rank (/T: T of them)\n");
 }
 
 static const char *measure_title(const struct holmes_bench_options *o, enum holmes_bench_measure m)
@@ -206,7 +237,7 @@ int holmes_report_table(const struct holmes_results *r, FILE *out)
 
         fprintf(out, "#\n%s%s%s", title ? "# " : "", title ? title : "", title ? "\n" : "");
         rc = print_measure(r, m, out);
-        if (rc == 0 && r->options->reference && r->options->nstreams > 1)
+        if (rc == 0 && r->nvariants - r->options->nplugins > 1)
             rc = print_streams(r, m, out);
     }
     if (rc == 0 && r->options->check)

@@ -65,11 +65,14 @@ static void csv_row(const struct holmes_results *r, int m, int s, int v, FILE *o
     else
         fputc(',', out);
     csv_number(out, f.vs_first);
-    csv_number(out, f.vs_reference);
+    csv_number(out, f.vs_reference[HOLMES_REFERENCE_ANY]);
     csv_stats(out, f.cpu);
     csv_number(out, f.p50);
     csv_number(out, f.p99);
     csv_number(out, f.max);
+    fprintf(out, ",%d", variant->threads);
+    csv_number(out, f.vs_reference[HOLMES_REFERENCE_BLOCKS]);
+    csv_number(out, f.vs_reference[HOLMES_REFERENCE_POLLS]);
     fputs("\r\n", out);
 }
 
@@ -79,7 +82,7 @@ int holmes_report_csv(const struct holmes_results *r, FILE *out)
           "time_us,time_us_min,time_us_max,algbw_gbytes_s,algbw_gbytes_s_min,algbw_gbytes_s_max,"
           "busbw_gbytes_s,busbw_gbytes_s_min,busbw_gbytes_s_max,wrong,ratio_first,"
           "ratio_reference,cpu_s_per_gbyte,cpu_s_per_gbyte_min,cpu_s_per_gbyte_max,p50_us,p99_us,"
-          "max_us\r\n",
+          "max_us,polling_threads,ratio_tcp,ratio_poll\r\n",
           out);
     for (int m = 0; m < r->nmeasures; m++)
         for (int s = 0; s < r->nsizes_done; s++)
@@ -125,11 +128,12 @@ static json_t *json_cell(const struct holmes_results *r, int m, int s, int v)
     const struct holmes_cell *c = &r->cells[m][s][v];
     struct holmes_figures f = holmes_results_figures(r, m, s, v);
     json_t *cell = json_pack(
-        "{s:s, s:I, s:I, s:o, s:i, s:i, s:o, s:o, s:o}", "measure",
+        "{s:s, s:I, s:I, s:o, s:i, s:i, s:i, s:o, s:o, s:o}", "measure",
         holmes_measure_name(r->measures[m]), "size_bytes", (json_int_t)r->shapes[s].size_bytes,
         "count", (json_int_t)r->shapes[s].count, "side", json_text(r->variants[v].label), "streams",
-        r->variants[v].streams, "iters", c->iters, "round_us", json_rounds(c->us, c->rounds),
-        "round_cpu_s_per_gbyte", json_rounds(c->cpu, c->rounds), "wrong",
+        r->variants[v].streams, "polling_threads", r->variants[v].threads, "iters", c->iters,
+        "round_us", json_rounds(c->us, c->rounds), "round_cpu_s_per_gbyte",
+        json_rounds(c->cpu, c->rounds), "wrong",
         r->options->check ? json_integer((json_int_t)r->cells[0][s][v].wrong) : json_null());
     const struct {
         const char *name;
@@ -139,7 +143,9 @@ static json_t *json_cell(const struct holmes_results *r, int m, int s, int v)
         {"algbw_gbytes_s", f.algbw.median},
         {"busbw_gbytes_s", f.busbw.median},
         {"ratio_first", f.vs_first},
-        {"ratio_reference", f.vs_reference},
+        {"ratio_reference", f.vs_reference[HOLMES_REFERENCE_ANY]},
+        {"ratio_tcp", f.vs_reference[HOLMES_REFERENCE_BLOCKS]},
+        {"ratio_poll", f.vs_reference[HOLMES_REFERENCE_POLLS]},
         {"cpu_s_per_gbyte", f.cpu.median},
         {"p50_us", f.p50},
         {"p99_us", f.p99},
@@ -168,10 +174,10 @@ static json_t *json_sides(const struct holmes_results *r)
     for (int v = 0; v < r->nvariants; v++) {
         const struct holmes_variant *variant = &r->variants[v];
 
-        json_array_append_new(sides,
-                              json_pack("{s:o, s:o, s:i, s:o}", "label", json_text(variant->label),
-                                        "about", json_text(variant->about), "streams",
-                                        variant->streams, "settings", json_settings(r, v)));
+        json_array_append_new(
+            sides, json_pack("{s:o, s:o, s:i, s:i, s:o}", "label", json_text(variant->label),
+                             "about", json_text(variant->about), "streams", variant->streams,
+                             "polling_threads", variant->threads, "settings", json_settings(r, v)));
     }
     return sides;
 }
@@ -201,33 +207,42 @@ int holmes_report_json(const struct holmes_results *r, FILE *out)
 
 enum figure { FIGURE_US, FIGURE_BUSBW };
 
+#define LINES_MAX (HOLMES_BENCH_PLUGINS_MAX + HOLMES_REFERENCE_ANY)
+
 struct plot {
-    struct holmes_svg_series series[HOLMES_BENCH_PLUGINS_MAX + 1];
+    struct holmes_svg_series series[LINES_MAX];
+    size_t nseries;
     double x[HOLMES_BENCH_SIZES_MAX];
-    double y[HOLMES_BENCH_PLUGINS_MAX + 1][HOLMES_BENCH_SIZES_MAX];
+    double y[LINES_MAX][HOLMES_BENCH_SIZES_MAX];
 };
 
-/* A line for each plugin, then one through the fastest reference of each size. */
-static size_t plot_fill(struct plot *p, const struct holmes_results *r, int m, enum figure figure)
+/* `kind` HOLMES_REFERENCE_ANY: the plugin `which`. */
+static void plot_add(struct plot *p, const struct holmes_results *r, int m, enum figure figure,
+                     enum holmes_reference_kind kind, int which, const char *name)
 {
-    const struct holmes_bench_options *o = r->options;
-    int nlines = o->nplugins + o->reference;
+    double *y = p->y[p->nseries];
 
-    for (int line = 0; line < nlines; line++) {
-        for (int s = 0; s < r->nsizes_done; s++) {
-            int v = line < o->nplugins ? line : holmes_results_best_reference(r, m, s);
-            struct holmes_figures f = holmes_results_figures(r, m, s, v);
+    for (int s = 0; s < r->nsizes_done; s++) {
+        int v = kind == HOLMES_REFERENCE_ANY ? which : holmes_results_best_reference(r, kind, m, s);
+        struct holmes_figures f = holmes_results_figures(r, m, s, v);
 
-            p->x[s] = (double)r->shapes[s].size_bytes;
-            p->y[line][s] = figure == FIGURE_US ? f.us.median : f.busbw.median;
-        }
-        p->series[line] = (struct holmes_svg_series){
-            .name = line < o->nplugins ? r->variants[line].label : "plain TCP streams (fastest)",
-            .x = p->x,
-            .y = p->y[line],
-            .n = (size_t)r->nsizes_done};
+        p->x[s] = (double)r->shapes[s].size_bytes;
+        y[s] = figure == FIGURE_US ? f.us.median : f.busbw.median;
     }
-    return (size_t)nlines;
+    p->series[p->nseries++] =
+        (struct holmes_svg_series){.name = name, .x = p->x, .y = y, .n = (size_t)r->nsizes_done};
+}
+
+/* A line for each plugin, then one for each kind of reference, through the fastest of each size. */
+static void plot_fill(struct plot *p, const struct holmes_results *r, int m, enum figure figure)
+{
+    static const char *const names[] = {"TCP streams, a thread each", "TCP streams, polled"};
+
+    for (int i = 0; i < r->options->nplugins; i++)
+        plot_add(p, r, m, figure, HOLMES_REFERENCE_ANY, i, r->variants[i].label);
+    for (int kind = 0; kind < HOLMES_REFERENCE_ANY; kind++)
+        if (holmes_results_has(r, (enum holmes_reference_kind)kind))
+            plot_add(p, r, m, figure, (enum holmes_reference_kind)kind, 0, names[kind]);
 }
 
 static void draw(const struct holmes_results *r, int m, enum figure figure, double x,
@@ -246,8 +261,9 @@ static void draw(const struct holmes_results *r, int m, enum figure figure, doub
         return;
     snprintf(subtitle, sizeof subtitle, "%d ranks, %s, median of %d rounds", r->options->nranks,
              type_name(r), r->options->rounds);
+    plot_fill(p, r, m, figure);
     chart.series = p->series;
-    chart.nseries = plot_fill(p, r, m, figure);
+    chart.nseries = p->nseries;
     holmes_svg_lines(out, x, 0, 640, 440, &chart);
     free(p);
 }

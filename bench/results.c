@@ -30,6 +30,21 @@ static void lay_out_sizes(struct holmes_results *r)
         r->shapes[r->nsizes++] = shape;
 }
 
+static void add_reference(struct holmes_results *r, int streams, int threads)
+{
+    struct holmes_variant *v = &r->variants[r->nvariants++];
+
+    v->team = r->options->nplugins;
+    v->streams = streams;
+    v->threads = threads;
+    if (threads == 0)
+        snprintf(v->label, sizeof v->label, "TCP x%d", streams);
+    else if (threads == 1)
+        snprintf(v->label, sizeof v->label, "poll x%d", streams);
+    else
+        snprintf(v->label, sizeof v->label, "poll x%d/%d", streams, threads);
+}
+
 static void lay_out_variants(struct holmes_results *r)
 {
     const struct holmes_bench_options *o = r->options;
@@ -40,13 +55,10 @@ static void lay_out_variants(struct holmes_results *r)
         snprintf(v->label, sizeof v->label, "%s", o->plugins[i].label);
         v->team = i;
     }
-    for (int i = 0; i < o->nstreams && o->reference; i++) {
-        struct holmes_variant *v = &r->variants[r->nvariants++];
-
-        snprintf(v->label, sizeof v->label, "TCP x%d", o->streams[i]);
-        v->team = o->nplugins;
-        v->streams = o->streams[i];
-    }
+    for (int t = 0; t < o->nthreads && o->reference; t++)
+        for (int i = 0; i < o->nstreams; i++)
+            if (o->threads[t] <= o->streams[i])
+                add_reference(r, o->streams[i], o->threads[t]);
 }
 
 /* One piece of memory, which `us` owns. */
@@ -101,7 +113,30 @@ void holmes_results_destroy(struct holmes_results *r)
     free(r);
 }
 
-int holmes_results_best_reference(const struct holmes_results *r, int measure, int size)
+const char *holmes_reference_name(enum holmes_reference_kind kind)
+{
+    static const char *const names[] = {"TCP", "poll", "reference"};
+
+    return names[kind];
+}
+
+static bool is_of_kind(const struct holmes_variant *v, enum holmes_reference_kind kind)
+{
+    if (v->streams == 0)
+        return false;
+    return kind == HOLMES_REFERENCE_ANY || (kind == HOLMES_REFERENCE_POLLS) == (v->threads > 0);
+}
+
+bool holmes_results_has(const struct holmes_results *r, enum holmes_reference_kind kind)
+{
+    for (int v = 0; v < r->nvariants; v++)
+        if (is_of_kind(&r->variants[v], kind))
+            return true;
+    return false;
+}
+
+int holmes_results_best_reference(const struct holmes_results *r, enum holmes_reference_kind kind,
+                                  int measure, int size)
 {
     double best_us = INFINITY;
     int best = -1;
@@ -110,7 +145,7 @@ int holmes_results_best_reference(const struct holmes_results *r, int measure, i
         const struct holmes_cell *c = &r->cells[measure][size][v];
         double us = holmes_stats_of(c->us, (size_t)c->rounds).median;
 
-        if (r->variants[v].streams && us < best_us) {
+        if (is_of_kind(&r->variants[v], kind) && us < best_us) {
             best = v;
             best_us = us;
         }
@@ -150,8 +185,7 @@ struct holmes_figures holmes_results_figures(const struct holmes_results *r, int
     const struct holmes_bench_options *o = r->options;
     const struct holmes_cell *cells = r->cells[measure][size], *c = &cells[variant];
     double bytes = (double)r->shapes[size].size_bytes;
-    int best = holmes_results_best_reference(r, measure, size);
-    struct holmes_figures f = {.vs_first = NAN, .vs_reference = NAN};
+    struct holmes_figures f = {.vs_first = NAN};
 
     f.us = holmes_stats_of(c->us, (size_t)c->rounds);
     f.cpu = holmes_stats_of(c->cpu, (size_t)c->rounds);
@@ -163,8 +197,12 @@ struct holmes_figures holmes_results_figures(const struct holmes_results *r, int
     f.busbw = bandwidth(f.us, bytes * holmes_collective_factor(o->collective, o->nranks));
     if (o->nplugins > 0 && variant != 0)
         f.vs_first = speedup(c, &cells[0]);
-    if (best >= 0 && best != variant)
-        f.vs_reference = speedup(c, &cells[best]);
+    for (int kind = 0; kind <= HOLMES_REFERENCE_ANY; kind++) {
+        int best =
+            holmes_results_best_reference(r, (enum holmes_reference_kind)kind, measure, size);
+
+        f.vs_reference[kind] = best >= 0 && best != variant ? speedup(c, &cells[best]) : NAN;
+    }
     return f;
 }
 

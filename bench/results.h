@@ -8,14 +8,16 @@
 
 #define HOLMES_BENCH_SIZES_MAX    48
 #define HOLMES_BENCH_MEASURES_MAX 2
-#define HOLMES_BENCH_VARIANTS_MAX (HOLMES_BENCH_PLUGINS_MAX + HOLMES_BENCH_STREAMS_MAX)
+#define HOLMES_BENCH_VARIANTS_MAX                                                                  \
+    (HOLMES_BENCH_PLUGINS_MAX + HOLMES_BENCH_STREAMS_MAX * HOLMES_BENCH_THREADS_MAX)
 
-/* A line of the charts: a plugin, or the reference with a number of streams. */
+/* A plugin, or the reference with numbers of streams and threads. */
 struct holmes_variant {
-    char label[64]; /* "holmes", "TCP x4" */
+    char label[64]; /* "holmes", "TCP x4", "poll x4", "poll x4/2" */
     char about[400];
     int team;    /* index of the side whose processes run it */
     int streams; /* 0: a plugin */
+    int threads; /* of a reference that polls; 0: it blocks */
 };
 
 struct holmes_cell {
@@ -43,6 +45,12 @@ struct holmes_results {
 struct holmes_results *holmes_results_create(const struct holmes_bench_options *options);
 void holmes_results_destroy(struct holmes_results *r); /* NULL is fine */
 
+enum holmes_reference_kind {
+    HOLMES_REFERENCE_BLOCKS,
+    HOLMES_REFERENCE_POLLS,
+    HOLMES_REFERENCE_ANY,
+};
+
 struct holmes_figures {
     struct holmes_stats us;           /* of one operation */
     struct holmes_stats algbw, busbw; /* GB/s; min is that of the slowest round */
@@ -50,7 +58,8 @@ struct holmes_figures {
     struct holmes_stats cpu;          /* seconds for each GB moved */
     double p50, p99;                  /* medians of the rounds'; NaN where there are none */
     double max;                       /* of all rounds */
-    double vs_first, vs_reference;    /* NaN where there is nothing to compare with */
+    double vs_first;                  /* NaN where there is nothing to compare with */
+    double vs_reference[HOLMES_REFERENCE_ANY + 1]; /* the fastest of each kind; likewise */
 };
 struct holmes_figures holmes_results_figures(const struct holmes_results *r, int measure, int size,
                                              int variant);
@@ -58,8 +67,12 @@ struct holmes_figures holmes_results_figures(const struct holmes_results *r, int
 /* Bytes that cross all links of all ranks in `iters` operations. */
 double holmes_results_link_bytes(const struct holmes_results *r, int measure, int size, int iters);
 
-/* The reference with the least median time for this size; -1 without a reference. */
-int holmes_results_best_reference(const struct holmes_results *r, int measure, int size);
+/* The reference with the least median time for this size; -1 without one of the kind. */
+int holmes_results_best_reference(const struct holmes_results *r, enum holmes_reference_kind kind,
+                                  int measure, int size);
+bool holmes_results_has(const struct holmes_results *r, enum holmes_reference_kind kind);
+/* "TCP", "poll", "reference". */
+const char *holmes_reference_name(enum holmes_reference_kind kind);
 
 uint64_t holmes_results_wrong(const struct holmes_results *r); /* all of it */
 

@@ -143,12 +143,13 @@ static uint64_t check_gathered(const struct holmes_rank_work *w)
 }
 
 static int plugin_verify(struct holmes_runner *r, const struct holmes_rank_work *w,
-                         uint32_t streams, uint64_t *wrong, char *why, size_t why_len)
+                         const struct holmes_bench_command *cmd, uint64_t *wrong, char *why,
+                         size_t why_len)
 {
     const struct holmes_rank_attr *a = r->attr;
     int rc;
 
-    (void)streams;
+    (void)cmd;
     rc = collective_once(r, w);
     if (rc != 0) {
         holmes_rank_explain(w, rc, why, why_len);

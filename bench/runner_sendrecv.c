@@ -341,11 +341,12 @@ static uint64_t check_received(const struct holmes_rank_work *w, size_t messages
 
 /* Back and forth, then a full window, which odd ranks receive, or all. */
 static int sendrecv_verify(struct holmes_runner *r, const struct holmes_rank_work *w,
-                           uint32_t streams, uint64_t *wrong, char *why, size_t why_len)
+                           const struct holmes_bench_command *cmd, uint64_t *wrong, char *why,
+                           size_t why_len)
 {
     int rc = buffers_register(r, w, why, why_len);
 
-    (void)streams;
+    (void)cmd;
     if (rc != 0)
         return rc;
     rc = move(r, w, HOLMES_BENCH_LATENCY, 1, NULL);

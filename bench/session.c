@@ -173,6 +173,7 @@ static int measure_once(struct session *s, int size, int measure, int variant, u
         .warmups = warmups,
         .iters = iters,
         .streams = (uint32_t)v->streams,
+        .threads = (uint32_t)v->threads,
     };
     struct holmes_team *t = s->teams[v->team];
     bool latency = cmd.measure == HOLMES_BENCH_LATENCY;
@@ -192,17 +193,18 @@ static int measure_once(struct session *s, int size, int measure, int variant, u
 }
 
 /* Buffers for this size and, if wanted, a verified pass; the count goes to every variant that these
- * processes run. */
-static int prepare_team(struct session *s, int size, int team)
+ * processes run with so many threads. */
+static int prepare_team(struct session *s, int size, int team, int threads)
 {
     const struct holmes_bench_options *o = s->r->options;
     struct holmes_bench_reply replies[HOLMES_BENCH_RANKS_MAX];
     struct holmes_bench_command cmd = {
         .verb = HOLMES_BENCH_PREPARE,
         .size_bytes = s->r->shapes[size].size_bytes,
-        .salt = (uint32_t)(size * TEAMS_MAX + team + 1),
+        .salt = (uint32_t)((size * TEAMS_MAX + team) * HOLMES_BENCH_THREADS_MAX + threads + 1),
         .check = o->check,
         .streams = (uint32_t)o->streams[o->nstreams - 1],
+        .threads = (uint32_t)threads,
     };
     uint64_t wrong = 0;
     int rc = team_result(s, s->teams[team], holmes_team_call(s->teams[team], &cmd, replies));
@@ -212,9 +214,26 @@ static int prepare_team(struct session *s, int size, int team)
     for (int i = 0; i < o->nranks; i++)
         wrong += replies[i].wrong;
     for (int v = 0; v < s->r->nvariants; v++)
-        if (s->r->variants[v].team == team)
+        if (s->r->variants[v].team == team && s->r->variants[v].threads == threads)
             s->r->cells[0][size][v].wrong = wrong;
     return 0;
+}
+
+/* Every side, the reference with each number of threads. */
+static int prepare_size(struct session *s, int size)
+{
+    const struct holmes_bench_options *o = s->r->options;
+    int rc = 0;
+
+    for (int t = 0; t < o->nplugins && rc == 0; t++) {
+        show(s, size, -1, o->plugins[t].label);
+        rc = prepare_team(s, size, t, 0);
+    }
+    for (int i = 0; i < o->nthreads && o->reference && rc == 0; i++) {
+        show(s, size, -1, "reference");
+        rc = prepare_team(s, size, o->nplugins, o->threads[i]);
+    }
+    return rc;
 }
 
 /* How many operations fill a measurement, from a short one. */
@@ -270,12 +289,8 @@ static int measure_size(struct session *s, int size)
 {
     struct holmes_results *r = s->r;
     uint64_t begun_ms = s->done_ms;
-    int rc = 0;
+    int rc = prepare_size(s, size);
 
-    for (int t = 0; t < s->nteams && rc == 0; t++) {
-        show(s, size, -1, t < r->options->nplugins ? r->options->plugins[t].label : "reference");
-        rc = prepare_team(s, size, t);
-    }
     for (int v = 0; v < r->nvariants && rc == 0; v++)
         for (int m = 0; m < r->nmeasures && rc == 0; m++)
             rc = calibrate(s, size, m, v);

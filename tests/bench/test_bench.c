@@ -208,9 +208,12 @@ Test(bench, reference_moves_every_collective_right)
         for (int n = 2; n <= 4; n++) {
             if (c == 3 && n == 3)
                 continue;
-            snprintf(line, sizeof line, "%s -n %d " LITTLE "--reference-streams 1,3",
+            snprintf(line, sizeof line,
+                     "%s -n %d " LITTLE "--reference-streams 1,3 "
+                     "--reference-threads 1,2,streams",
                      collectives[c], n);
             expect_well(&r, line);
+            cr_assert(strstr(r.out, "poll x3/2"), "%s", r.out);
         }
     }
     expect_well(&r, "all_reduce -n 3 --type bfloat16 " LITTLE "--reference-streams 8");
@@ -256,7 +259,7 @@ Test(bench, latencies_have_percentiles_and_all_sides_a_cost)
                     "--reference-streams 1,3 -p " HOLMES_PLUGIN " --json @/x.json");
     root = json_loads(file_read("x.json"), 0, NULL);
     results = json_object_get(root, "results");
-    cr_assert_eq(json_array_size(results), 2 * 2 * 3);
+    cr_assert_eq(json_array_size(results), 2 * 2 * 5);
     for (size_t i = 0; i < json_array_size(results); i++) {
         json_t *cell = json_array_get(results, i);
         double p50 = number_of(cell, "p50_us"), p99 = number_of(cell, "p99_us");
@@ -317,16 +320,17 @@ Test(bench, two_plugins_and_the_reference_end_in_table_and_files)
                     "-p new=" HOLMES_PLUGIN " -p old=" HOLMES_PLUGIN
                     " --csv @/x.csv --svg @/x.svg --json @/x.json");
     cr_assert(strstr(r.out, "x new"), "%s", r.out);
-    cr_assert(strstr(r.out, "x reference"), "%s", r.out);
+    cr_assert(strstr(r.out, "x TCP"), "%s", r.out);
+    cr_assert(strstr(r.out, "x poll"), "%s", r.out);
     text = file_read("x.csv");
-    cr_assert_eq(count(text, "\r\n"), 1 + 3 * 4, "%s", text);
+    cr_assert_eq(count(text, "\r\n"), 1 + 3 * 6, "%s", text);
     cr_assert_eq(count(text, ",new,plugin,0,3,2,"), 3, "%s", text);
     text = file_read("x.svg");
     cr_assert_null(xml_check(text), "%s", xml_check(text));
     cr_assert(strstr(text, ">old</text>"));
     root = json_loads(file_read("x.json"), 0, NULL);
     cr_assert_not_null(root);
-    cr_assert_eq(json_array_size(json_object_get(root, "results")), 3 * 4);
+    cr_assert_eq(json_array_size(json_object_get(root, "results")), 3 * 6);
     json_decref(root);
     cr_assert(strstr(r.err, "100%"), "no progress was shown: %s", r.err);
 }
@@ -356,7 +360,8 @@ Test(bench, replaces_a_file_of_an_earlier_run)
     for (int i = 0; i < 1000; i++)
         fputs("an old line\n", f);
     fclose(f);
-    expect_well(&r, "all_reduce -e 8 --rounds 1 --iters 1 --reference-streams 1 --csv @/x.csv");
+    expect_well(&r, "all_reduce -e 8 --rounds 1 --iters 1 --reference-streams 1 "
+                    "--reference-threads 1 --csv @/x.csv");
     cr_assert_eq(count(file_read("x.csv"), "an old line"), 0);
     cr_assert_eq(count(file_read("x.csv"), "\n"), 2);
 }

@@ -36,7 +36,9 @@ Test(options, defaults_are_those_of_the_help)
     cr_assert(o.collective == HOLMES_ALL_REDUCE && o.type == HOLMES_FLOAT32);
     cr_assert(o.nranks == 2 && o.min_bytes == 8 && o.max_bytes == 256 << 20 && o.factor == 2);
     cr_assert(o.iters == 0 && o.rounds == 5 && o.window == 8 && o.timeout_s == 60);
-    cr_assert(o.reference && o.check && o.nstreams == 8 && o.nplugins == 0);
+    cr_assert(o.reference && o.check && o.nplugins == 0);
+    cr_assert(o.nstreams == 4 && o.streams[0] == 1 && o.streams[2] == 4 && o.streams[3] == 8);
+    cr_assert(o.nthreads == 2 && o.threads[0] == 0 && o.threads[1] == 1);
     cr_assert_null(o.csv);
 }
 
@@ -98,6 +100,19 @@ Test(options, stream_lists_are_numbers_and_ranges)
         cr_assert_eq(holmes_streams_parse(bad[i], streams), -EINVAL, "took \"%s\"", bad[i]);
 }
 
+Test(options, thread_lists_are_numbers_and_the_word_streams)
+{
+    static const char *const bad[] = {"", "0", "9", "1-2", "stream", "streamss", "1,", ",1", "12"};
+    int threads[HOLMES_BENCH_THREADS_MAX];
+
+    cr_assert_eq(holmes_threads_parse("4,streams,2,4", threads), 3);
+    cr_assert(threads[0] == 0 && threads[1] == 2 && threads[2] == 4);
+    cr_assert_eq(holmes_threads_parse("1,2,3,4,5,6,7,8,streams", threads),
+                 HOLMES_BENCH_THREADS_MAX);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        cr_assert_eq(holmes_threads_parse(bad[i], threads), -EINVAL, "took \"%s\"", bad[i]);
+}
+
 Test(options, refuses_naming_value_and_remedy)
 {
     static const struct {
@@ -124,6 +139,8 @@ Test(options, refuses_naming_value_and_remedy)
         {"all_reduce --timeout 0", "\"0\"", "from 1"},
         {"all_reduce --type int8", "\"int8\"", "float or bfloat16"},
         {"all_reduce --reference-streams 9", "\"9\"", "1 to 8"},
+        {"all_reduce --reference-threads all", "\"all\"", "1,streams"},
+        {"all_reduce --reference-threads 4 --reference-streams 1,2", "4", "2 at most"},
         {"all_reduce --no-reference", "--plugin", "nothing"},
         {"all_reduce -p =x.so", "\"=x.so\"", "label"},
         {"all_reduce -p a=", "\"a=\"", "no plugin"},

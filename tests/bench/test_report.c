@@ -21,6 +21,7 @@ static struct holmes_bench_options two_plugins(enum holmes_collective c)
         .check = true,
         .streams = {1, 4},
         .nstreams = 2,
+        .nthreads = 1,
         .plugins = {{"new", "new.so"}, {"o\"l,d<&>", "old.so"}},
         .nplugins = 2,
     };
@@ -57,6 +58,29 @@ static struct holmes_results *filled(const struct holmes_bench_options *o)
         }
     }
     r->nsizes_done = r->nsizes;
+    return r;
+}
+
+/* The two kinds of reference beside a plugin: it takes 4 us, the blocking streams 8 and 6, the
+ * polled ones 5, 3 and, with two threads, 2. */
+static struct holmes_results *filled_with_both_kinds(struct holmes_bench_options *o)
+{
+    static const double us[] = {4, 8, 6, 5, 3, 2};
+    struct holmes_results *r;
+
+    *o = two_plugins(HOLMES_ALL_REDUCE);
+    o->nplugins = 1;
+    o->max_bytes = o->min_bytes;
+    o->threads[1] = 1;
+    o->threads[2] = 2;
+    o->nthreads = 3;
+    r = holmes_results_create(o);
+    cr_assert_eq(r->nvariants, 6, "two threads cannot share one stream");
+    for (int v = 0; v < r->nvariants; v++) {
+        r->cells[0][0][v].us[0] = us[v];
+        r->cells[0][0][v].rounds = 1;
+    }
+    r->nsizes_done = 1;
     return r;
 }
 
@@ -107,10 +131,13 @@ Test(results, bandwidths_and_ratios_follow_from_the_medians)
     cr_assert_float_eq(f.algbw.min, 2048 / 44e-6 / 1e9, 1e-12);
     cr_assert_float_eq(f.spread, 0.2, 1e-9);
     cr_assert_float_eq(f.vs_first, 0.5, 1e-9);
-    cr_assert_eq(holmes_results_best_reference(r, 0, 1), 3);
-    cr_assert_float_eq(f.vs_reference, 0.25, 1e-9);
+    cr_assert_eq(holmes_results_best_reference(r, HOLMES_REFERENCE_ANY, 0, 1), 3);
+    cr_assert_eq(holmes_results_best_reference(r, HOLMES_REFERENCE_BLOCKS, 0, 1), 3);
+    cr_assert_eq(holmes_results_best_reference(r, HOLMES_REFERENCE_POLLS, 0, 1), -1);
+    cr_assert_float_eq(f.vs_reference[HOLMES_REFERENCE_ANY], 0.25, 1e-9);
     cr_assert(isnan(holmes_results_figures(r, 0, 1, 0).vs_first));
-    cr_assert(isnan(holmes_results_figures(r, 0, 1, 3).vs_reference));
+    cr_assert(isnan(holmes_results_figures(r, 0, 1, 3).vs_reference[HOLMES_REFERENCE_ANY]));
+    cr_assert(isnan(f.vs_reference[HOLMES_REFERENCE_POLLS]));
     holmes_results_destroy(r);
 }
 
@@ -151,8 +178,8 @@ Test(report, latency_has_percentiles_in_table_and_files)
               "%s", text);
     free(text);
     text = written(r, holmes_report_csv);
-    cr_assert(strstr(text, ",0.5,0.25,0.75,20,60,200\r\n"), "%s", text);
-    cr_assert(strstr(text, ",0.5,0.25,0.75,,,\r\n"), "%s", text);
+    cr_assert(strstr(text, ",0.5,0.25,0.75,20,60,200,0,"), "%s", text);
+    cr_assert(strstr(text, ",0.5,0.25,0.75,,,,0,"), "%s", text);
     free(text);
     text = written(r, holmes_report_json);
     root = json_loads(text, 0, NULL);
@@ -191,7 +218,7 @@ Test(report, table_has_a_row_for_each_plugin_and_the_best_reference)
 }
 
 /* Fields of one CSV line, quotes resolved; returns their number. */
-static int csv_fields(char **at, char *fields[32])
+static int csv_fields(char **at, char *fields[40])
 {
     int n = 0;
     char *to = *at, *p = *at;
@@ -215,11 +242,34 @@ static int csv_fields(char **at, char *fields[32])
     return n + 1;
 }
 
+Test(report, each_kind_of_reference_has_a_row_and_a_ratio)
+{
+    struct holmes_bench_options o;
+    struct holmes_results *r = filled_with_both_kinds(&o);
+    struct holmes_figures f = holmes_results_figures(r, 0, 0, 0);
+    char *text = written(r, holmes_report_table);
+
+    cr_assert_str_eq(r->variants[5].label, "poll x4/2");
+    cr_assert_float_eq(f.vs_reference[HOLMES_REFERENCE_BLOCKS], 1.5, 1e-9);
+    cr_assert_float_eq(f.vs_reference[HOLMES_REFERENCE_POLLS], 0.5, 1e-9);
+    cr_assert_float_eq(f.vs_reference[HOLMES_REFERENCE_ANY], 0.5, 1e-9);
+    cr_assert(strstr(text, "x new  x TCP  x poll\n"), "%s", text);
+    cr_assert(strstr(text, "float  TCP x4 "), "%s", text);
+    cr_assert(strstr(text, "float  poll x4/2 "), "%s", text);
+    cr_assert_null(strstr(text, "float  poll x4 "), "the fastest of a kind is enough:\n%s", text);
+    cr_assert(strstr(text, "poll x1"), "all are in the second table:\n%s", text);
+    free(text);
+    text = written(r, holmes_report_csv);
+    cr_assert(strstr(text, ",2,3,\r\n"), "threads and ratios of the last line:\n%s", text);
+    free(text);
+    holmes_results_destroy(r);
+}
+
 Test(report, csv_has_every_variant_and_keeps_odd_names_whole)
 {
     struct holmes_bench_options o = two_plugins(HOLMES_SENDRECV);
     struct holmes_results *r = filled(&o);
-    char *text = written(r, holmes_report_csv), *at = text, *fields[32];
+    char *text = written(r, holmes_report_csv), *at = text, *fields[40];
     int ncols = csv_fields(&at, fields), rows = 0, odd = 0;
 
     cr_assert_str_eq(fields[11], "time_us");
