@@ -27,11 +27,16 @@ enum {
     KEY_TIMEOUT,
     KEY_DEVICE,
     KEY_TYPE,
+    KEY_RATE,
+    KEY_RTT,
+    KEY_LOSS,
 };
 
 struct parse {
     struct holmes_bench_options *o;
     bool has_collective, failed;
+    uint64_t links[3][HOLMES_LINKS_MAX]; /* by enum holmes_link_list */
+    int nlinks[3];
     char *why;
     size_t why_len;
 };
@@ -75,7 +80,14 @@ static const struct argp_option argp_options[] = {
     {"check", KEY_CHECK, NULL, 0, "check every element, in a pass that is not timed (default)", 0},
     {"no-check", KEY_NO_CHECK, NULL, 0, "leave that out", 0},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0, "for any single operation (default 60)", 0},
-    {NULL, 0, NULL, 0, "What to write besides the table:", 3},
+    {NULL, 0, NULL, 0, "Over what (else this host's loopback):", 3},
+    {"rate", KEY_RATE, "LIST", 0,
+     "links between network namespaces of their own, one for each rank, with so many bits per "
+     "second each way: 1G, 10G; a list like 1G,3G gives each rank that many NICs",
+     0},
+    {"rtt", KEY_RTT, "LIST", 0, "round trip that these links add: 20ms, 500us", 0},
+    {"loss", KEY_LOSS, "LIST", 0, "share of the packets that they lose, each way: 1%, 0.1%", 0},
+    {NULL, 0, NULL, 0, "What to write besides the table:", 4},
     {"csv", KEY_CSV, "FILE", 0, "every median, spread and ratio, one line each", 0},
     {"json", KEY_JSON, "FILE", 0, "the same and every single measurement", 0},
     {"svg", KEY_SVG, "FILE", 0, "bandwidth and time by size, a line for each side", 0},
@@ -339,6 +351,17 @@ static error_t read_collective(struct parse *p, const char *text)
     return 0;
 }
 
+static error_t read_links(struct parse *p, enum holmes_link_list what, const char *text)
+{
+    static const char *const options[] = {"--rate", "--rtt", "--loss"};
+    int n = holmes_link_list_parse(what, text, p->links[what]);
+
+    if (n < 0)
+        return refuse(p, "%s \"%s\": give %s", options[what], text, holmes_link_list_help(what));
+    p->nlinks[what] = n;
+    return 0;
+}
+
 static error_t read_file(struct parse *p, const char *option, char *text, const char **out)
 {
     if (!*text)
@@ -380,6 +403,12 @@ static error_t parse_what(int key, char *arg, struct parse *p)
     case KEY_NO_REFERENCE:
         o->reference = false;
         return 0;
+    case KEY_RATE:
+        return read_links(p, HOLMES_LINK_RATE, arg);
+    case KEY_RTT:
+        return read_links(p, HOLMES_LINK_RTT, arg);
+    case KEY_LOSS:
+        return read_links(p, HOLMES_LINK_LOSS, arg);
     case KEY_CHECK:
     case KEY_NO_CHECK:
         o->check = key == KEY_CHECK;
@@ -425,11 +454,34 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
     }
 }
 
+/* One value holds for all links; otherwise there is one for each. */
+static void links_fit(struct parse *p)
+{
+    struct holmes_link_attr *a = &p->o->link;
+
+    for (int what = 0; what < 3; what++)
+        if (p->nlinks[what] > a->nlinks)
+            a->nlinks = p->nlinks[what];
+    for (int what = 0; what < 3; what++)
+        if (p->nlinks[what] > 1 && p->nlinks[what] != a->nlinks)
+            refuse(p,
+                   "--rate, --rtt and --loss name %d, %d and %d links: give one value for all, "
+                   "or one for each",
+                   p->nlinks[0], p->nlinks[1], p->nlinks[2]);
+    for (int k = 0; k < a->nlinks; k++)
+        a->shapes[k] = (struct holmes_link_shape){
+            .bits_per_s = p->links[HOLMES_LINK_RATE][p->nlinks[HOLMES_LINK_RATE] > 1 ? k : 0],
+            .rtt_us = p->links[HOLMES_LINK_RTT][p->nlinks[HOLMES_LINK_RTT] > 1 ? k : 0],
+            .loss_ppm = p->links[HOLMES_LINK_LOSS][p->nlinks[HOLMES_LINK_LOSS] > 1 ? k : 0],
+        };
+}
+
 static int options_fit(struct parse *p)
 {
     struct holmes_bench_options *o = p->o;
     struct holmes_shape shape;
 
+    links_fit(p);
     if (!p->has_collective)
         refuse(p, "name a collective: all_reduce, all_gather, reduce_scatter or sendrecv "
                   "(holmes-bench --help explains)");

@@ -2,6 +2,7 @@
 #ifndef HOLMES_BENCH_OPTIONS_H
 #define HOLMES_BENCH_OPTIONS_H
 
+#include "link.h"
 #include "rank.h"
 
 #define HOLMES_BENCH_PLUGINS_MAX  8
@@ -33,6 +34,7 @@ struct holmes_bench_options {
     struct holmes_bench_plugin plugins[HOLMES_BENCH_PLUGINS_MAX];
     int nplugins;
     const char *device;
+    struct holmes_link_attr link; /* nlinks 0: loopback */
     const char *csv, *json, *svg; /* NULL: not wanted */
 };
 

@@ -11,6 +11,7 @@
 #include "clock.h"
 #include "log.h"
 #include "pattern.h"
+#include "rendezvous.h"
 #include "size.h"
 
 struct rank {
@@ -112,11 +113,30 @@ static int rank_run(struct rank *r, const struct holmes_bench_command *cmd,
     return rc;
 }
 
+/* The rendezvous is on the parent's loopback, where no link leads to; a socket stays in the network
+ * in which it was made. */
+int holmes_rank_meet(const struct holmes_rank_attr *a, const struct holmes_bench_command *cmd,
+                     struct holmes_rdv **out)
+{
+    int rc = holmes_link_enter(a->link, HOLMES_LINK_OUTSIDE), back;
+
+    if (rc == 0)
+        rc = holmes_rdv_connect("127.0.0.1", cmd->port, cmd->secret, a->rank, a->nranks,
+                                a->timeout_s * 1000, out);
+    back = holmes_link_enter(a->link, a->rank);
+    return rc ? rc : back;
+}
+
 static int rank_obey(struct rank *r, const struct holmes_bench_command *cmd,
                      struct holmes_bench_reply *reply)
 {
+    int rc;
+
     switch (cmd->verb) {
     case HOLMES_BENCH_JOIN:
+        rc = holmes_link_settle(r->attr->link, r->attr->rank, reply->text, sizeof reply->text);
+        if (rc != 0)
+            return rc;
         return r->ops->join(r->attr, cmd, &r->runner, reply->text, sizeof reply->text);
     case HOLMES_BENCH_PREPARE:
         return rank_prepare(r, cmd, reply);

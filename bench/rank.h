@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "collective.h"
+#include "link.h"
 
 #define HOLMES_BENCH_RANKS_MAX   64
 #define HOLMES_BENCH_STREAMS_MAX 8
@@ -67,8 +68,10 @@ struct holmes_rank_attr {
     /* reference: this rank's listening socket, where the next one (or the partner) listens, and
      * what a connection must say first */
     int listen_fd;
-    struct sockaddr_in next;
+    struct sockaddr_in next; /* its port; holmes_link_address tells the addresses */
+    int next_rank;
     uint64_t token;
+    const struct holmes_link *link; /* NULL: loopback */
     /* Counts operations done, in memory shared with the parent: how it tells slow from stuck. */
     atomic_uint_fast64_t *beat;
     float *message_us; /* sendrecv: room for max_iters, shared with the parent */
@@ -111,6 +114,11 @@ struct holmes_runner_ops {
 extern const struct holmes_runner_ops holmes_runner_plugin;   /* collectives */
 extern const struct holmes_runner_ops holmes_runner_sendrecv; /* of a plugin */
 extern const struct holmes_runner_ops holmes_runner_reference;
+
+/* Connects a plugin's rank with the rendezvous that the JOIN command tells of. */
+struct holmes_rdv;
+int holmes_rank_meet(const struct holmes_rank_attr *a, const struct holmes_bench_command *cmd,
+                     struct holmes_rdv **out);
 
 /* What went wrong with an operation of the present size, as a sentence. */
 void holmes_rank_explain(const struct holmes_rank_work *w, int rc, char *why, size_t why_len);

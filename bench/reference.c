@@ -84,13 +84,16 @@ static void socket_set_up(int fd, int timeout_s)
 static int dial_stream(struct holmes_runner *r, uint32_t stream)
 {
     struct hello hello = {r->attr->token, stream, (uint32_t)r->attr->rank};
+    struct sockaddr_in next = r->attr->next;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
         return -errno;
     r->out_fd[stream] = fd;
     socket_set_up(fd, r->attr->timeout_s);
-    if (connect(fd, (const struct sockaddr *)&r->attr->next, sizeof r->attr->next) != 0)
+    next.sin_addr = holmes_link_address(
+        r->attr->link, (int)stream % holmes_link_count(r->attr->link), r->attr->next_rank);
+    if (connect(fd, (const struct sockaddr *)&next, sizeof next) != 0)
         return -errno;
     return holmes_reference_send(fd, &hello, sizeof hello);
 }
@@ -138,8 +141,13 @@ static int reference_join(const struct holmes_rank_attr *a, const struct holmes_
         rc = dial_stream(r, i);
     for (int taken = 0; taken < STREAMS_MAX && (rc == 0 || rc == -EAGAIN); taken += rc == 0)
         rc = accept_stream(r, deadline);
-    snprintf(about, about_len, "%s%s", rc ? "cannot connect the streams: " : "TCP on 127.0.0.1",
-             rc ? holmes_strerror(rc) : "");
+    if (rc != 0)
+        snprintf(about, about_len, "cannot connect the streams: %s", holmes_strerror(rc));
+    else if (a->link)
+        snprintf(about, about_len, "TCP over the links, stream i over link i %% %d",
+                 holmes_link_count(a->link));
+    else
+        snprintf(about, about_len, "TCP on 127.0.0.1");
     return rc;
 }
 

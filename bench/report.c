@@ -70,6 +70,11 @@ static bool compares(const struct holmes_results *r, enum holmes_reference_kind 
            has_both(r) == (kind != HOLMES_REFERENCE_ANY);
 }
 
+static bool shows_wire(const struct holmes_results *r, int measure)
+{
+    return holmes_link_total_rate(&r->options->link) > 0 && !is_latency(r, measure);
+}
+
 static void add_headings(struct holmes_table *t, const struct holmes_results *r, int measure,
                          bool vs_first)
 {
@@ -87,6 +92,8 @@ static void add_headings(struct holmes_table *t, const struct holmes_results *r,
         add_columns(t, percentiles, sizeof percentiles / sizeof percentiles[0]);
     else
         add_columns(t, bandwidths, sizeof bandwidths / sizeof bandwidths[0]);
+    if (shows_wire(r, measure))
+        holmes_table_column(t, "wire\n(%)", HOLMES_TABLE_RIGHT);
     add_columns(t, after, sizeof after / sizeof after[0]);
     snprintf(ratio, sizeof ratio, "x %.60s", r->variants[0].label);
     if (vs_first)
@@ -118,6 +125,8 @@ static void add_row(struct holmes_table *t, const struct holmes_results *r, int 
         cell_figure(t, f.algbw.median);
         cell_figure(t, f.busbw.median);
     }
+    if (shows_wire(r, measure))
+        cell_number(t, "%.1f", 100 * f.wire);
     cell_number(t, "%.0f", 100 * f.spread);
     if (r->options->check)
         holmes_table_cell(t, "%ju", (uintmax_t)r->cells[0][size][variant].wrong);
@@ -135,7 +144,7 @@ static int print_measure(const struct holmes_results *r, int measure, FILE *out)
 {
     const struct holmes_bench_options *o = r->options;
     bool vs_first = o->nplugins > 0 && o->nplugins + o->reference > 1;
-    int columns = (is_latency(r, measure) ? 11 : 10) + vs_first;
+    int columns = (is_latency(r, measure) ? 11 : 10) + shows_wire(r, measure) + vs_first;
     struct holmes_table *t;
     int rc;
 
@@ -188,6 +197,32 @@ static int print_streams(const struct holmes_results *r, int measure, FILE *out)
     return rc;
 }
 
+/* What each side sent over each link in its rounds: whether all NICs were used, and how evenly. */
+static int print_links(const struct holmes_results *r, FILE *out)
+{
+    int nlinks = r->options->link.nlinks;
+    struct holmes_table *t;
+    char heading[32];
+    int rc = holmes_table_create(1 + nlinks, &t);
+
+    if (rc != 0)
+        return rc;
+    holmes_table_column(t, "side", HOLMES_TABLE_LEFT);
+    for (int k = 0; k < nlinks; k++) {
+        snprintf(heading, sizeof heading, "link%d\n(MB)", k);
+        holmes_table_column(t, heading, HOLMES_TABLE_RIGHT);
+    }
+    for (int v = 0; v < r->nvariants; v++) {
+        holmes_table_cell(t, "%s", r->variants[v].label);
+        for (int k = 0; k < nlinks; k++)
+            holmes_table_cell(t, "%.1f", (double)r->variants[v].link_bytes[k] / 1e6);
+    }
+    fprintf(out, "\n# sent by all ranks in the rounds, by the interfaces' counters\n");
+    rc = holmes_table_print(t, out);
+    holmes_table_destroy(t);
+    return rc;
+}
+
 static void print_preface(const struct holmes_results *r, FILE *out)
 {
     const struct holmes_bench_options *o = r->options;
@@ -197,6 +232,13 @@ static void print_preface(const struct holmes_results *r, FILE *out)
     fprintf(out, "# holmes-bench %s: %d ranks on %s (%ld CPUs), %s, median of %d rounds\n",
             holmes_collective_name(o->collective), o->nranks, host, sysconf(_SC_NPROCESSORS_ONLN),
             type_name(o), o->rounds);
+    for (int k = 0; k < o->link.nlinks; k++) {
+        char text[160];
+
+        holmes_link_describe(&o->link.shapes[k], text, sizeof text);
+        fprintf(out, "# link%d: %s, MTU %d%s%s\n", k, text, HOLMES_LINK_MTU,
+                *r->delayed_by ? ", by " : "", r->delayed_by);
+    }
     for (int v = 0; v < o->nplugins; v++) {
         fprintf(out, "# %s: %s", r->variants[v].label, r->variants[v].about);
         for (int i = 0; i < o->plugins[v].nsettings; i++)
@@ -240,6 +282,8 @@ int holmes_report_table(const struct holmes_results *r, FILE *out)
         if (rc == 0 && r->nvariants - r->options->nplugins > 1)
             rc = print_streams(r, m, out);
     }
+    if (rc == 0 && r->options->link.nlinks > 0)
+        rc = print_links(r, out);
     if (rc == 0 && r->options->check)
         fprintf(out, "\n# wrong elements: %ju%s\n", (uintmax_t)wrong, wrong ? "  FAILED" : "");
     return rc != 0 ? rc : fflush(out) != 0 || ferror(out) ? -EIO : 0;

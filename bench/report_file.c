@@ -73,6 +73,7 @@ static void csv_row(const struct holmes_results *r, int m, int s, int v, FILE *o
     fprintf(out, ",%d", variant->threads);
     csv_number(out, f.vs_reference[HOLMES_REFERENCE_BLOCKS]);
     csv_number(out, f.vs_reference[HOLMES_REFERENCE_POLLS]);
+    csv_number(out, f.wire);
     fputs("\r\n", out);
 }
 
@@ -82,7 +83,7 @@ int holmes_report_csv(const struct holmes_results *r, FILE *out)
           "time_us,time_us_min,time_us_max,algbw_gbytes_s,algbw_gbytes_s_min,algbw_gbytes_s_max,"
           "busbw_gbytes_s,busbw_gbytes_s_min,busbw_gbytes_s_max,wrong,ratio_first,"
           "ratio_reference,cpu_s_per_gbyte,cpu_s_per_gbyte_min,cpu_s_per_gbyte_max,p50_us,p99_us,"
-          "max_us,polling_threads,ratio_tcp,ratio_poll\r\n",
+          "max_us,polling_threads,ratio_tcp,ratio_poll,wire_share\r\n",
           out);
     for (int m = 0; m < r->nmeasures; m++)
         for (int s = 0; s < r->nsizes_done; s++)
@@ -150,6 +151,7 @@ static json_t *json_cell(const struct holmes_results *r, int m, int s, int v)
         {"p50_us", f.p50},
         {"p99_us", f.p99},
         {"max_us", f.max},
+        {"wire_share", f.wire},
     };
 
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
@@ -167,6 +169,29 @@ static json_t *json_settings(const struct holmes_results *r, int v)
     return settings;
 }
 
+static json_t *json_links(const struct holmes_results *r)
+{
+    json_t *links = json_array();
+
+    for (int k = 0; k < r->options->link.nlinks; k++) {
+        const struct holmes_link_shape *s = &r->options->link.shapes[k];
+
+        json_array_append_new(
+            links, json_pack("{s:I, s:f, s:f}", "bits_per_s", (json_int_t)s->bits_per_s, "rtt_ms",
+                             (double)s->rtt_us / 1e3, "loss_percent", (double)s->loss_ppm / 1e4));
+    }
+    return links;
+}
+
+static json_t *json_link_bytes(const struct holmes_results *r, int v)
+{
+    json_t *bytes = json_array();
+
+    for (int k = 0; k < r->options->link.nlinks; k++)
+        json_array_append_new(bytes, json_integer((json_int_t)r->variants[v].link_bytes[k]));
+    return bytes;
+}
+
 static json_t *json_sides(const struct holmes_results *r)
 {
     json_t *sides = json_array();
@@ -175,9 +200,10 @@ static json_t *json_sides(const struct holmes_results *r)
         const struct holmes_variant *variant = &r->variants[v];
 
         json_array_append_new(
-            sides, json_pack("{s:o, s:o, s:i, s:i, s:o}", "label", json_text(variant->label),
+            sides, json_pack("{s:o, s:o, s:i, s:i, s:o, s:o}", "label", json_text(variant->label),
                              "about", json_text(variant->about), "streams", variant->streams,
-                             "polling_threads", variant->threads, "settings", json_settings(r, v)));
+                             "polling_threads", variant->threads, "settings", json_settings(r, v),
+                             "link_bytes", json_link_bytes(r, v)));
     }
     return sides;
 }
@@ -191,10 +217,11 @@ int holmes_report_json(const struct holmes_results *r, FILE *out)
         for (int s = 0; s < r->nsizes_done; s++)
             for (int v = 0; v < r->nvariants; v++)
                 json_array_append_new(cells, json_cell(r, m, s, v));
-    root = json_pack("{s:s, s:i, s:s, s:i, s:b, s:o, s:o}", "collective",
+    root = json_pack("{s:s, s:i, s:s, s:i, s:b, s:o, s:o, s:o}", "collective",
                      holmes_collective_name(r->options->collective), "ranks", r->options->nranks,
                      "type", type_name(r), "rounds", r->options->rounds, "both_ways",
-                     r->options->both_ways, "sides", json_sides(r), "results", cells);
+                     r->options->both_ways, "links", json_links(r), "sides", json_sides(r),
+                     "results", cells);
     if (!root)
         return -ENOMEM;
     rc = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9));

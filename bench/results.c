@@ -81,6 +81,7 @@ struct holmes_results *holmes_results_create(const struct holmes_bench_options *
     if (!r)
         return NULL;
     r->options = options;
+    r->delayed_by = "";
     if (options->collective == HOLMES_SENDRECV) {
         r->measures[r->nmeasures++] = HOLMES_BENCH_LATENCY;
         r->measures[r->nmeasures++] = HOLMES_BENCH_BANDWIDTH;
@@ -185,7 +186,8 @@ struct holmes_figures holmes_results_figures(const struct holmes_results *r, int
     const struct holmes_bench_options *o = r->options;
     const struct holmes_cell *cells = r->cells[measure][size], *c = &cells[variant];
     double bytes = (double)r->shapes[size].size_bytes;
-    struct holmes_figures f = {.vs_first = NAN};
+    struct holmes_figures f = {.wire = NAN, .vs_first = NAN};
+    double rate = (double)holmes_link_total_rate(&o->link);
 
     f.us = holmes_stats_of(c->us, (size_t)c->rounds);
     f.cpu = holmes_stats_of(c->cpu, (size_t)c->rounds);
@@ -195,6 +197,8 @@ struct holmes_figures holmes_results_figures(const struct holmes_results *r, int
     f.spread = (f.us.max - f.us.min) / f.us.median;
     f.algbw = bandwidth(f.us, bytes);
     f.busbw = bandwidth(f.us, bytes * holmes_collective_factor(o->collective, o->nranks));
+    if (rate > 0 && r->measures[measure] != HOLMES_BENCH_LATENCY)
+        f.wire = f.busbw.median * 8e9 / rate;
     if (o->nplugins > 0 && variant != 0)
         f.vs_first = speedup(c, &cells[0]);
     for (int kind = 0; kind <= HOLMES_REFERENCE_ANY; kind++) {

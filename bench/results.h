@@ -15,9 +15,10 @@
 struct holmes_variant {
     char label[64]; /* "holmes", "TCP x4", "poll x4", "poll x4/2" */
     char about[400];
-    int team;    /* index of the side whose processes run it */
-    int streams; /* 0: a plugin */
-    int threads; /* of a reference that polls; 0: it blocks */
+    int team;                              /* index of the side whose processes run it */
+    int streams;                           /* 0: a plugin */
+    int threads;                           /* of a reference that polls; 0: it blocks */
+    uint64_t link_bytes[HOLMES_LINKS_MAX]; /* all ranks sent in its rounds, with headers */
 };
 
 struct holmes_cell {
@@ -32,6 +33,7 @@ struct holmes_cell {
 struct holmes_results {
     const struct holmes_bench_options *options;
     struct holmes_shape shapes[HOLMES_BENCH_SIZES_MAX];
+    const char *delayed_by;  /* holmes_link_delayed_by */
     int nsizes, nsizes_done; /* of those done everything is known */
     enum holmes_bench_measure measures[HOLMES_BENCH_MEASURES_MAX];
     int nmeasures;
@@ -58,6 +60,7 @@ struct holmes_figures {
     struct holmes_stats cpu;          /* seconds for each GB moved */
     double p50, p99;                  /* medians of the rounds'; NaN where there are none */
     double max;                       /* of all rounds */
+    double wire;                      /* busbw's share of the links' rate; NaN without one */
     double vs_first;                  /* NaN where there is nothing to compare with */
     double vs_reference[HOLMES_REFERENCE_ANY + 1]; /* the fastest of each kind; likewise */
 };

@@ -57,8 +57,7 @@ static int plugin_join(const struct holmes_rank_attr *a, const struct holmes_ben
     rc = holmes_net_open(&net, &r->net, about, about_len);
     if (rc != 0)
         return rc;
-    rc = holmes_rdv_connect("127.0.0.1", cmd->port, cmd->secret, a->rank, a->nranks,
-                            a->timeout_s * 1000, &r->rdv);
+    rc = holmes_rank_meet(a, cmd, &r->rdv);
     if (rc == 0)
         rc = join_comm(r, a);
     if (rc != 0) {

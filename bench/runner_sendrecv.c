@@ -151,8 +151,7 @@ static int sendrecv_join(const struct holmes_rank_attr *a, const struct holmes_b
     rc = plugin_start(r, about, about_len);
     if (rc != 0)
         return rc;
-    rc = holmes_rdv_connect("127.0.0.1", cmd->port, cmd->secret, a->rank, a->nranks,
-                            a->timeout_s * 1000, &r->rdv);
+    rc = holmes_rank_meet(a, cmd, &r->rdv);
     if (rc == 0)
         rc = pair_connect(r);
     if (rc != 0) {

@@ -14,8 +14,12 @@
 #include "team.h"
 
 #define TEAMS_MAX (HOLMES_BENCH_PLUGINS_MAX + 1)
-#define SAMPLE_NS 100000000.0 /* what one measurement takes when iterations are ours to choose */
-#define ITERS_MAX 5000
+/* What one measurement takes when iterations are ours to choose: on loopback; over links, where it
+ * has to outlast the streams' search for their speed; round trips of a link on top. */
+#define SAMPLE_NS      100000000.0
+#define LINK_SAMPLE_NS 500000000.0
+#define SAMPLE_RTTS    25
+#define ITERS_MAX      20000
 #define CALIBRATION_US                                                                             \
     2000.0 /* what an operation is expected to take before it is known: small sizes */
 
@@ -23,6 +27,7 @@ struct session {
     struct holmes_results *r;
     struct holmes_team *teams[TEAMS_MAX];
     int nteams;
+    struct holmes_link *link; /* NULL: loopback */
     struct holmes_progress bar;
     uint64_t done_ms; /* of the bar's total: expected milliseconds */
     char *why;
@@ -70,6 +75,7 @@ static int start_teams(struct session *s, volatile sig_atomic_t *stop)
                     .timeout_s = o->timeout_s,
                     .plugin = plugin ? o->plugins[i].path : NULL,
                     .device = o->device,
+                    .link = s->link,
                 },
             .stop = stop,
         };
@@ -82,6 +88,25 @@ static int start_teams(struct session *s, volatile sig_atomic_t *stop)
         snprintf(s->r->variants[i].about, sizeof s->r->variants[i].about, "%s",
                  holmes_team_about(s->teams[s->r->variants[i].team]));
     return rc;
+}
+
+/* --- links ------------------------------------------------------------------------------------ */
+
+static double sample_ns(const struct session *s)
+{
+    const struct holmes_link_attr *a = &s->r->options->link;
+    uint64_t rtt_us = 0;
+
+    for (int k = 0; k < a->nlinks; k++)
+        rtt_us = a->shapes[k].rtt_us > rtt_us ? a->shapes[k].rtt_us : rtt_us;
+    return a->nlinks ? LINK_SAMPLE_NS + (double)rtt_us * 1e3 * SAMPLE_RTTS : SAMPLE_NS;
+}
+
+/* Adds (sign 1) or takes away (-1) what the links have carried so far. */
+static void count_links(struct session *s, int variant, int sign)
+{
+    for (int k = 0; s->link && k < s->r->options->link.nlinks; k++)
+        s->r->variants[variant].link_bytes[k] += (uint64_t)sign * holmes_link_sent(s->link, k);
 }
 
 /* --- progress --------------------------------------------------------------------------------- */
@@ -100,7 +125,7 @@ static uint64_t turn_guess_ms(const struct session *s, int size)
 
     if (iters)
         return 1 + (uint64_t)((CALIBRATION_US / 1e3 + ms) * iters);
-    return (uint64_t)(ms > 100 ? ms : 110);
+    return (uint64_t)(ms > sample_ns(s) / 1e6 ? ms : sample_ns(s) / 1e6 * 1.1);
 }
 
 static uint64_t size_guess_ms(const struct session *s, int size)
@@ -251,7 +276,7 @@ static int calibrate(struct session *s, int size, int measure, int variant)
     rc = measure_once(s, size, measure, variant, small ? 10 : 1, small ? 20 : 2, &sample);
     if (rc != 0)
         return rc;
-    fit = SAMPLE_NS / 1e3 / sample.us;
+    fit = sample_ns(s) / 1e3 / sample.us;
     if (s->r->measures[measure] == HOLMES_BENCH_LATENCY)
         fit /= 2;
     c->iters = fit < 1 ? 1 : fit > ITERS_MAX ? ITERS_MAX : (int)fit;
@@ -277,7 +302,9 @@ static int take_turn(struct session *s, int size, int round, int variant)
         struct holmes_cell *c = &s->r->cells[m][size][variant];
         struct sample sample;
 
+        count_links(s, variant, -1);
         rc = measure_once(s, size, m, variant, (uint32_t)c->iters / 5, (uint32_t)c->iters, &sample);
+        count_links(s, variant, 1);
         if (rc == 0)
             cell_add(c, round, &sample);
         s->done_ms += turn_guess_ms(s, size);
@@ -310,7 +337,12 @@ int holmes_session_run(struct holmes_results *r, volatile sig_atomic_t *stop, ch
 
     holmes_progress_init(&s.bar, stderr, holmes_collective_name(r->options->collective),
                          total_guess_ms(&s), false);
-    rc = start_teams(&s, stop);
+    rc = holmes_link_create(&r->options->link, r->options->nranks, &s.link, why, why_len);
+    r->delayed_by = holmes_link_delayed_by(s.link);
+    if (rc == 0)
+        rc = start_teams(&s, stop);
+    else if (*stop)
+        rc = -EINTR; /* it went to ip and tc too */
     for (int i = 0; i < r->nsizes && rc == 0; i++)
         rc = measure_size(&s, i);
     if (rc == 0)
@@ -323,5 +355,6 @@ int holmes_session_run(struct holmes_results *r, volatile sig_atomic_t *stop, ch
         holmes_progress_hide(&s.bar);
     for (int i = 0; i < TEAMS_MAX; i++)
         holmes_team_destroy(s.teams[i]);
+    holmes_link_destroy(s.link);
     return rc;
 }

@@ -97,16 +97,22 @@ const char *holmes_team_about(const struct holmes_team *t)
 
 /* --- birth ------------------------------------------------------------------------------------ */
 
-static int listen_on_loopback(struct holmes_team *t, int rank)
+/* On all addresses of the rank: on loopback there is one. */
+static int listen_at(struct holmes_team *t, int rank)
 {
     struct sockaddr_in *sa = &t->listen_addrs[rank];
     socklen_t len = sizeof *sa;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int rc = holmes_link_enter(t->attr.rank.link, rank), fd;
 
+    if (rc != 0)
+        return rc;
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
     t->listen_fds[rank] = fd;
-    *sa = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    *sa = (struct sockaddr_in){.sin_family = AF_INET,
+                               .sin_addr.s_addr =
+                                   htonl(t->attr.rank.link ? INADDR_ANY : INADDR_LOOPBACK)};
     if (bind(fd, (struct sockaddr *)sa, len) != 0 || listen(fd, 64) != 0 ||
         getsockname(fd, (struct sockaddr *)sa, &len) != 0)
         return -errno;
@@ -146,6 +152,7 @@ static _Noreturn void child_main(struct holmes_team *t, int rank, int fd, pid_t 
     attr.rank = rank;
     attr.listen_fd = t->listen_fds[rank];
     attr.next = t->listen_addrs[next];
+    attr.next_rank = next;
     attr.token = t->token;
     attr.beat = beat_of(t, rank);
     attr.message_us = message_us_of(t, rank);
@@ -156,6 +163,8 @@ static _Noreturn void child_main(struct holmes_team *t, int rank, int fd, pid_t 
     signal(SIGINT, SIG_IGN);
     for (struct holmes_team *other = teams; other; other = other->next)
         close_team_fds(other, attr.listen_fd);
+    if (holmes_link_environ(attr.link) != 0)
+        _exit(1);
     settings_apply(&t->attr);
     exit(holmes_rank_serve(&attr, fd));
 }
@@ -204,7 +213,9 @@ static int team_birth(struct holmes_team *t)
     if (!t->beats || (t->attr.rank.collective == HOLMES_SENDRECV && !t->message_us))
         return -ENOMEM;
     for (int i = 0; i < t->attr.rank.nranks && rc == 0 && !t->attr.rank.plugin; i++)
-        rc = listen_on_loopback(t, i);
+        rc = listen_at(t, i);
+    if (rc == 0)
+        rc = holmes_link_enter(t->attr.rank.link, HOLMES_LINK_OUTSIDE);
     for (int i = 0; i < t->attr.rank.nranks && rc == 0; i++)
         rc = team_fork_rank(t, i);
     for (int i = 0; i < t->attr.rank.nranks; i++) {

@@ -473,7 +473,7 @@ Test(bench, wrong_bytes_are_counted_and_end_in_failure)
     cr_assert(strstr(file_read("x.csv"), ",good,plugin,0,2,30,"), "%s", file_read("x.csv"));
 }
 
-Test(bench, a_signal_ends_every_process)
+static void expect_end_by_signal(const char *line)
 {
     static const struct {
         int sig, status;
@@ -483,13 +483,60 @@ Test(bench, a_signal_ends_every_process)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int status;
 
-        run_start(&r, "all_reduce -n 3 -e 1K --rounds 1000 --csv @/x.csv");
+        run_start(&r, line);
         cr_assert(run_read(&r, "checking"), "%s", r.err);
         kill(r.pid, cases[i].sig);
         status = run_end(&r);
         cr_assert_eq(status, cases[i].status, "signal %d: status %d\n%s", cases[i].sig, status,
                      r.err);
     }
+}
+
+Test(bench, a_signal_ends_every_process)
+{
+    expect_end_by_signal("all_reduce -n 3 -e 1K --rounds 1000 --csv @/x.csv");
+}
+
+/* Where this user may make none, the run says so in one line. */
+static bool links_allowed(void)
+{
+    static struct run r;
+    int status = run(&r, "sendrecv -b 8 -e 8 --rounds 1 --iters 1 --reference-streams 1 --rate 1G");
+
+    if (status != 0) {
+        cr_assert_eq(status, 1, "status %d\n%s", status, r.err);
+        cr_assert(strstr(complaint(&r), "which this user may not make: run as root"), "%s", r.err);
+    }
+    return status == 0;
+}
+
+Test(bench, every_side_runs_over_links_of_its_own)
+{
+    static struct run r;
+    json_t *root, *side;
+
+    if (!links_allowed())
+        cr_skip_test("this user may make no network namespaces");
+    expect_well(&r, "sendrecv --both-ways -b 64K -e 64K --rounds 2 --iters 20 --rate 1G,3G "
+                    "--reference-streams 2 -p " HOLMES_PLUGIN " --json @/x.json");
+    cr_assert(strstr(r.out, "# link1: 3 Gbit/s each way"), "%s", r.out);
+    cr_assert(strstr(r.out, "device link0"), "%s", r.out);
+    root = json_loads(file_read("x.json"), 0, NULL);
+    side = json_array_get(json_object_get(root, "sides"), 1);
+    for (size_t k = 0; k < 2; k++)
+        cr_assert_gt(json_integer_value(json_array_get(json_object_get(side, "link_bytes"), k)),
+                     2 * 20 * 65536, "one stream of the reference on each link: %s", r.out);
+    json_decref(root);
+    expect_well(&r, "all_reduce -n 3 -b 64K -e 64K --rounds 1 --iters 3 --rate 1G --rtt 1ms "
+                    "--reference-streams 1 -p " HOLMES_PLUGIN);
+    cr_assert(strstr(r.out, "round trip +1 ms"), "%s", r.out);
+}
+
+Test(bench, a_signal_ends_every_process_of_links_too)
+{
+    if (!links_allowed())
+        cr_skip_test("this user may make no network namespaces");
+    expect_end_by_signal("all_reduce -n 3 -e 1K --rounds 1000 --rate 1G --rtt 1ms --csv @/x.csv");
 }
 
 Test(bench, help_explains_the_reference_and_the_exit_codes)

@@ -166,3 +166,34 @@ Test(options, refuses_naming_value_and_remedy)
         cr_assert_null(strchr(why, '\n'));
     }
 }
+
+Test(options, one_value_holds_for_all_links)
+{
+    struct holmes_bench_options o = parsed("sendrecv --rate 1G,3G --rtt 20ms --loss 0%,1%");
+
+    cr_assert_eq(o.link.nlinks, 2);
+    cr_assert_eq(o.link.shapes[0].bits_per_s, 1000000000);
+    cr_assert_eq(o.link.shapes[1].bits_per_s, 3000000000);
+    for (int k = 0; k < 2; k++)
+        cr_assert_eq(o.link.shapes[k].rtt_us, 20000);
+    cr_assert_eq(o.link.shapes[0].loss_ppm, 0);
+    cr_assert_eq(o.link.shapes[1].loss_ppm, 10000);
+    o = parsed("sendrecv --rtt 1ms");
+    cr_assert(o.link.nlinks == 1 && o.link.shapes[0].bits_per_s == 0);
+    cr_assert_eq(parsed("sendrecv").link.nlinks, 0);
+}
+
+Test(options, links_that_do_not_fit_are_named)
+{
+    static const char *const bad[][2] = {{"sendrecv --rate 1G,2G --rtt 1ms,2ms,3ms", "2, 3 and 0"},
+                                         {"sendrecv --rate fast", "\"fast\""},
+                                         {"sendrecv --rtt 5", "20ms"},
+                                         {"sendrecv --loss 1", "1%"}};
+    struct holmes_bench_options o;
+    char why[512];
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        cr_assert_eq(parse(bad[i][0], &o, why, sizeof why), -EINVAL, "took %s", bad[i][0]);
+        cr_assert(strstr(why, bad[i][1]), "%s: %s", bad[i][0], why);
+    }
+}

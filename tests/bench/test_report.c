@@ -195,6 +195,38 @@ Test(report, latency_has_percentiles_in_table_and_files)
     holmes_results_destroy(r);
 }
 
+Test(report, links_have_shares_and_counters)
+{
+    struct holmes_bench_options o = two_plugins(HOLMES_ALL_REDUCE);
+    struct holmes_results *r;
+    json_t *root, *cell;
+    char *text;
+
+    o.link = (struct holmes_link_attr){.nlinks = 2,
+                                       .shapes = {{1000000000, 20000, 0}, {536000000, 0, 0}}};
+    r = filled(&o);
+    r->variants[0].link_bytes[1] = 12345678;
+    r->delayed_by = "netem";
+    text = written(r, holmes_report_table);
+    cr_assert(strstr(text, "# link0: 1 Gbit/s each way, queue 5 ms, round trip +20 ms, MTU 9000, "
+                           "by netem\n"),
+              "%s", text);
+    /* 0.1536 GB/s of 0.192 */
+    cr_assert(
+        strstr(text, "\n1024         256  float  new       10.00   0.102   0.154   80.0      20"),
+        "%s", text);
+    cr_assert(strstr(text, "\nnew         0.0   12.3\n"), "%s", text);
+    free(text);
+    text = written(r, holmes_report_json);
+    root = json_loads(text, 0, NULL);
+    cell = json_array_get(json_object_get(root, "results"), 0);
+    cr_assert_float_eq(json_real_value(json_object_get(cell, "wire_share")), 0.8, 1e-6);
+    cr_assert_eq(json_array_size(json_object_get(root, "links")), 2);
+    json_decref(root);
+    free(text);
+    holmes_results_destroy(r);
+}
+
 Test(report, table_has_a_row_for_each_plugin_and_the_best_reference)
 {
     struct holmes_bench_options o = two_plugins(HOLMES_ALL_REDUCE);
@@ -260,7 +292,7 @@ Test(report, each_kind_of_reference_has_a_row_and_a_ratio)
     cr_assert(strstr(text, "poll x1"), "all are in the second table:\n%s", text);
     free(text);
     text = written(r, holmes_report_csv);
-    cr_assert(strstr(text, ",2,3,\r\n"), "threads and ratios of the last line:\n%s", text);
+    cr_assert(strstr(text, ",2,3,,\r\n"), "threads and ratios of the last line:\n%s", text);
     free(text);
     holmes_results_destroy(r);
 }

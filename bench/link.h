@@ -1,0 +1,81 @@
+/* Links of our own: each rank gets a network namespace, and between them there are links of a given
+ * rate, round trip and loss. All of it belongs to this process and its children: the kernel takes
+ * everything away when they end, however they end.
+ *
+ *     two ranks, no delay:   rank 0 [link0]--tbf-->       <--tbf--[link0] rank 1
+ *     else, with netem:      rank r [link0]--tbf--> bridge --netem, tbf--> [link0] rank s
+ *     else, without netem:   rank r [link0]--tbf--> holmes_relay_run   --> [link0] rank s
+ *
+ * Rank r is 10.78.K.(r+1) on linkK. A struct holmes_link * may be NULL everywhere: then the ranks
+ * are on this host's loopback. Not thread safe.
+ */
+#ifndef HOLMES_BENCH_LINK_H
+#define HOLMES_BENCH_LINK_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HOLMES_LINKS_MAX    8
+#define HOLMES_LINK_OUTSIDE (-1) /* no rank's namespace but the parent's */
+#define HOLMES_LINK_MTU     9000
+
+struct holmes_link_shape {
+    uint64_t bits_per_s; /* each way; 0: as fast as it goes */
+    uint64_t rtt_us;     /* added to the machine's own, half of it each way */
+    uint64_t loss_ppm;   /* of the packets, each way */
+};
+
+struct holmes_link_attr {
+    int nlinks; /* NICs of each rank; 0: none are made */
+    struct holmes_link_shape shapes[HOLMES_LINKS_MAX];
+    bool relay; /* even where the kernel has netem; for tests */
+};
+
+/* --- the command line's words; pure ----------------------------------------------------------- */
+
+enum holmes_link_list { HOLMES_LINK_RATE, HOLMES_LINK_RTT, HOLMES_LINK_LOSS };
+
+/* "1G,2.5G", "20ms" or "0%,1%" into `values` in the units of holmes_link_shape: how many, or
+ * -EINVAL for what is malformed, out of range, or more than HOLMES_LINKS_MAX. */
+int holmes_link_list_parse(enum holmes_link_list what, const char *text,
+                           uint64_t values[HOLMES_LINKS_MAX]);
+/* What holmes_link_list_parse takes, for messages. */
+const char *holmes_link_list_help(enum holmes_link_list what);
+
+/* Of a link's queue, in bytes: how much waits before packets are dropped. 0 without a rate. */
+uint64_t holmes_link_queue(const struct holmes_link_shape *shape);
+/* "1 Gbit/s each way, queue 5 ms, round trip +20 ms, loss 1 % each way". */
+void holmes_link_describe(const struct holmes_link_shape *shape, char *buf, size_t len);
+/* All links together, one way; 0 when one has no rate. */
+uint64_t holmes_link_total_rate(const struct holmes_link_attr *attr);
+
+/* --- the links -------------------------------------------------------------------------------- */
+
+struct holmes_link;
+
+/* Makes the links of `nranks` ranks and moves this process to a network namespace of its own (in a
+ * user namespace where it has no right to that). The process must have no threads. *out is NULL for
+ * attr->nlinks == 0. On failure `why` is a sentence and nothing is left. */
+int holmes_link_create(const struct holmes_link_attr *attr, int nranks, struct holmes_link **out,
+                       char *why, size_t why_len);
+/* Ends the relay and gives the namespaces up; they go with the last process in them. */
+void holmes_link_destroy(struct holmes_link *l);
+
+/* The calling thread's network is now that of this rank, or HOLMES_LINK_OUTSIDE. */
+int holmes_link_enter(const struct holmes_link *l, int rank);
+/* NCCL_SOCKET_IFNAME names the links. */
+int holmes_link_environ(const struct holmes_link *l);
+/* The calling process lives at this rank from now on: its /sys too shows these interfaces only. */
+int holmes_link_settle(const struct holmes_link *l, int rank, char *why, size_t why_len);
+
+int holmes_link_count(const struct holmes_link *l); /* 1 on loopback */
+struct in_addr holmes_link_address(const struct holmes_link *l, int link, int rank);
+/* "netem", "a relay", or "" where nothing is delayed or lost. */
+const char *holmes_link_delayed_by(const struct holmes_link *l);
+
+/* Bytes with headers that all ranks have sent over this link so far; 0 on loopback. Any thread. */
+uint64_t holmes_link_sent(const struct holmes_link *l, int link);
+
+#endif
