@@ -44,6 +44,9 @@ enum holmes_env_type {
       "what carries connections: auto chooses for each, verbs refuses where RDMA does not reach")  \
     X(TCP, "HOLMES_TCP", CHOICE, "auto", 0, 0, "auto|libfabric|sockets",                           \
       "what drives connections over TCP; the same on all ranks")                                   \
+    X(HOLD_US, "HOLMES_HOLD_US", INT, "500", 0, 100000, NULL,                                      \
+      "microseconds after which a clear-to-send or count that waited for company over tcp goes "   \
+      "out without its caller; 0: none waits")                                                     \
     X(PROBE_MS, "HOLMES_PROBE_MS", INT, "1000", 1, 60000, NULL,                                    \
       "milliseconds that the probe of an RDMA path may take when its ends do not tell")            \
     X(FABRIC, "HOLMES_FABRIC", STRING, NULL, 0, 0, NULL,                                           \

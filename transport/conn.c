@@ -52,6 +52,7 @@ static struct holmes_conn *conn_alloc(struct device *dev, const void *owner, boo
     if (!c)
         return NULL;
     holmes_list_init(&c->link);
+    holmes_list_init(&c->held_link);
     pthread_mutex_init(&c->lock, NULL);
     c->t = dev->t;
     c->owner = owner;
@@ -205,6 +206,7 @@ void conn_destroy(struct holmes_conn *c)
     pthread_mutex_lock(&c->t->lock);
     holmes_list_remove(&c->link);
     pthread_mutex_unlock(&c->t->lock);
+    held_remove(&c->t->held, c);
 
     pthread_mutex_lock(&c->lock);
     bye.completed = c->sending ? 0 : c->q.recv.completed;
@@ -315,6 +317,21 @@ int conn_wire_error(struct holmes_conn *c, int error)
         conn_fail(c, error);
         return c->error;
     }
+}
+
+bool conn_settle(struct holmes_conn *c)
+{
+    bool sent = true;
+    int rc = 0;
+
+    if (c->error != 0 || c->state != CONN_READY)
+        return true;
+    rc = request_poll(c);
+    if (rc == 0)
+        rc = request_push(c, false, &sent);
+    if (rc != 0)
+        conn_wire_error(c, rc);
+    return sent || rc != 0;
 }
 
 int conn_watch(struct holmes_conn *c)

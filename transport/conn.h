@@ -31,6 +31,8 @@ struct conn_rail {
 struct holmes_conn {
     struct holmes_list link; /* holmes_transport.conns, under the transport's lock */
     struct holmes_transport *t;
+    struct holmes_list held_link; /* holmes_transport.held.conns, under that one's lock */
+    uint64_t held_tick;
     const void *owner;
     uint64_t id;
     uint64_t listen_id; /* connecting end: of the peer's listen */
@@ -106,6 +108,9 @@ void conn_fail(struct holmes_conn *c, int error);
 /* Lock held. Looks after lanes and peer, at most every millisecond; 0 or the connection's error
  * after failing it. */
 int conn_watch(struct holmes_conn *c);
+
+/* Lock held. Sends all that is held back. False: the kernel does not take it now. */
+bool conn_settle(struct holmes_conn *c);
 
 /* Lock held. The wire refused or reported something. A lost peer: 0, and conn_watch fails the
  * connection with the best reason it hears in time; anything else fails it now. */

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "held.h"
 #include "list.h"
 #include "listener.h"
 #include "mr.h"
@@ -51,6 +52,8 @@ struct holmes_transport {
     struct holmes_addr good_addrs[GOOD_ADDRS_MAX]; /* peers' addresses that worked; a ring */
     unsigned ngood;
     struct stats stats;
+
+    struct held held;
 
     pthread_mutex_t probes_lock; /* innermost */
     struct probe_cache probes;

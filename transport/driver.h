@@ -134,9 +134,9 @@ struct wire_ops {
     /* Drives all lanes of the cq and returns the number of events stored, at most `max`; negative
      * only when the cq itself is broken. */
     int (*cq_poll)(struct wire_cq *cq, struct wire_event *events, int max);
-    /* Optional: sends what was held back: posts with WIRE_MORE, and word of what has arrived. To be
-     * called before what cq_poll said is acted upon towards the user, who may never poll again. */
-    void (*cq_push)(struct wire_cq *cq);
+    /* Optional: sends what was held back: posts with WIRE_MORE, and word of what has arrived, for
+     * which a sender may be waiting. False: something is left that the kernel does not take now. */
+    bool (*cq_push)(struct wire_cq *cq);
 
     /* `blob` has HOLMES_LANE_BLOB_MAX bytes. */
     int (*lane_create)(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "context.h"
 
 #define POLL_EVENTS 16
 
@@ -189,8 +190,10 @@ static int rail_poll(struct holmes_conn *c, const struct conn_rail *rail)
             return n;
         for (int i = 0; i < n && rc == 0; i++)
             rc = take_event(c, &events[i]);
-        if (n > 0)
+        if (n > 0) {
             c->q.moved_ns = holmes_now_ns();
+            c->q.quiet = false;
+        }
     } while (rc == 0 && n == POLL_EVENTS);
     return rc;
 }
@@ -199,6 +202,7 @@ int request_poll(struct holmes_conn *c)
 {
     int rc = 0;
 
+    c->q.quiet = true;
     for (int i = 0; rc == 0 && i < c->nrails; i++)
         rc = rail_poll(c, &c->rails[i]);
     if (rc == 0 && c->stage)
@@ -208,7 +212,11 @@ int request_poll(struct holmes_conn *c)
     return rc;
 }
 
-int request_push(struct holmes_conn *c)
+/* Clear-to-sends that may wait for company: a sender has others to go on with meanwhile, or is told
+ * with the next look that finds nothing. */
+#define HELD_MAX 8
+
+static int push_requests(struct holmes_conn *c)
 {
     int rc = 0;
 
@@ -222,10 +230,30 @@ int request_push(struct holmes_conn *c)
     }
     if (rc == -EINPROGRESS)
         rc = 0;
-    if (rc == 0 && !c->sending)
-        rc = request_push_ack(c);
+    return rc == 0 && !c->sending ? request_push_ack(c) : rc;
+}
+
+static bool may_hold(const struct holmes_conn *c)
+{
+    int n = 0;
+
+    if (c->sending || !c->ops->cq_push)
+        return false;
+    holmes_list_each(r, tmp, &c->q.pushing, struct holmes_request, link) n++;
+    return n < HELD_MAX;
+}
+
+int request_push(struct holmes_conn *c, bool hold, bool *sent)
+{
+    int rc;
+
+    *sent = false;
+    if (hold && may_hold(c) && held_add(&c->t->held, c))
+        return 0;
+    rc = push_requests(c);
+    *sent = rc == 0;
     for (int i = 0; i < c->nrails && c->ops->cq_push && c->error == 0; i++)
-        c->ops->cq_push(c->rails[i].cq);
+        *sent = c->ops->cq_push(c->rails[i].cq) && *sent;
     c->q.retries += rc == -EAGAIN;
     return rc == -EAGAIN ? 0 : rc;
 }

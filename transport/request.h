@@ -84,6 +84,7 @@ struct request_queue {
     uint64_t staged;   /* bytes handed to the copy engine */
     uint64_t moved_ns; /* when something last happened */
     uint64_t stall_warned_ns;
+    bool quiet;        /* the last poll brought nothing */
     uint64_t next_seq; /* sender: first message of the current group; receiver: next to post */
     union {
         struct {
@@ -107,8 +108,10 @@ void request_queue_fini(struct holmes_conn *c);
 int request_take_ack(struct holmes_conn *c, uint64_t acked);
 /* Takes what the wire reports; 0 or a negative errno on which the connection must fail. */
 int request_poll(struct holmes_conn *c);
-/* Posts what waits for room: pieces of sends, clear-to-sends, acknowledgements. */
-int request_push(struct holmes_conn *c);
+/* Posts what waits for room: pieces of sends, clear-to-sends, acknowledgements. `hold`: what a peer
+ * does not need at once may be held back until a later call. *sent: nothing was, and nothing is
+ * left that the wire did not take. */
+int request_push(struct holmes_conn *c, bool hold, bool *sent);
 
 int request_send(struct holmes_conn *c, const void *buf, size_t len, int tag, struct holmes_mr *mr,
                  struct holmes_request **out);

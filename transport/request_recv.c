@@ -67,7 +67,7 @@ static int post_slot(struct holmes_conn *c, struct holmes_request *r)
     struct wire_write w = {.buf = &cts,
                            .len = sizeof cts,
                            .remote_key = c->peer.control_keys[0],
-                           .flags = WIRE_INLINE};
+                           .flags = WIRE_INLINE | WIRE_MORE};
     int rc = claim_slot(c, r, i);
 
     if (rc != 0)
@@ -101,7 +101,7 @@ int request_push_ack(struct holmes_conn *c)
                            .remote_addr =
                                c->peer.control_addr + offsetof(struct proto_send_control, ack),
                            .remote_key = c->peer.control_keys[0],
-                           .flags = WIRE_INLINE};
+                           .flags = WIRE_INLINE | WIRE_MORE};
     int rc;
 
     if (q->recv.completed == q->recv.acked || c->limits.delivers)

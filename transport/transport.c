@@ -131,6 +131,7 @@ int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct hol
     pthread_mutex_init(&t->probes_lock, NULL);
     t->probes.patience_ns =
         ((uint64_t)holmes_env_int(HOLMES_ENV_PROBE_MS) + PROBE_PATIENCE_MS) * 1000000;
+    held_init(&t->held, (uint64_t)holmes_env_int(HOLMES_ENV_HOLD_US) * 1000);
     holmes_list_init(&t->owners);
     holmes_list_init(&t->listens);
     holmes_list_init(&t->conns);
@@ -198,6 +199,7 @@ void holmes_transport_destroy(struct holmes_transport *t)
         device_close(t->devices[i]);
         free(t->devices[i]);
     }
+    held_fini(&t->held);
     stats_fini(&t->stats);
     holmes_list_each(o, tmp3, &t->owners, struct owner, link) free(o);
     pthread_mutex_destroy(&t->probes_lock);
@@ -363,10 +365,14 @@ static int conn_drive(struct holmes_conn *c)
     return rc;
 }
 
-static int conn_push(struct holmes_conn *c)
+/* What is left goes out with later calls; should there be none, without them. */
+static int conn_push(struct holmes_conn *c, bool hold)
 {
-    int rc = request_push(c);
+    bool sent;
+    int rc = request_push(c, hold, &sent);
 
+    if (rc == 0 && !sent && c->ops->cq_push)
+        held_add(&c->t->held, c);
     return rc != 0 ? conn_wire_error(c, rc) : 0;
 }
 
@@ -394,7 +400,7 @@ int holmes_isend(struct holmes_conn *c, const void *buf, size_t len, int tag, st
         rc = request_send(c, buf, len, tag, mr, out);
         if (rc != 0 && rc != -EAGAIN)
             conn_fail(c, rc);
-        if (rc == 0 && conn_push(c) != 0) {
+        if (rc == 0 && conn_push(c, false) != 0) {
             request_release(*out);
             *out = NULL;
             rc = c->error;
@@ -424,7 +430,7 @@ static int post_recv(struct holmes_conn *c, int n, void *const *bufs, const size
     rc = conn_drive(c);
     if (rc == 0)
         rc = request_recv(c, n, bufs, lens, tags, mrs, polled, out);
-    if (rc == 0 && conn_push(c) != 0) {
+    if (rc == 0 && conn_push(c, true) != 0) {
         request_release(*out);
         *out = NULL;
         rc = c->error;
@@ -481,7 +487,7 @@ int holmes_test(struct holmes_request *r, bool *done, size_t *lens)
     pthread_mutex_lock(&c->lock);
     rc = conn_drive(c);
     if (rc == 0)
-        rc = conn_push(c);
+        rc = conn_push(c, !c->q.quiet);
     if (request_is_done(r)) {
         for (int i = 0; lens && i < r->n; i++)
             lens[i] = r->msg[i].len;

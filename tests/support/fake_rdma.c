@@ -209,10 +209,9 @@ static void fake_lane_close(struct wire_lane *lane)
     free(lane);
 }
 
-static void fake_cq_push(struct wire_cq *cq)
+static bool fake_cq_push(struct wire_cq *cq)
 {
-    if (under->cq_push)
-        under->cq_push(cq);
+    return under->cq_push ? under->cq_push(cq) : true;
 }
 
 static const struct wire_ops fake_ops = {

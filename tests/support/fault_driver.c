@@ -181,10 +181,9 @@ static int fault_cq_poll(struct wire_cq *cq, struct wire_event *events, int max)
     return n;
 }
 
-static void fault_cq_push(struct wire_cq *cq)
+static bool fault_cq_push(struct wire_cq *cq)
 {
-    if (under->cq_push)
-        under->cq_push(cq->under);
+    return under->cq_push ? under->cq_push(cq->under) : true;
 }
 
 static int fault_lane_streams(const struct wire_lane *lane)
@@ -388,6 +387,8 @@ const struct wire_ops *fault_driver(const struct wire_ops *wrapped, struct fault
 {
     under = wrapped;
     plan = p;
+    /* Faults come on cue: nothing is posted by another thread than the test's. */
+    setenv("HOLMES_HOLD_US", "0", 1);
     fault_ops.name = wrapped->name; /* the protocol logs and compares it */
     fault_ops.rdma = wrapped->rdma;
     fault_ops.bundles = wrapped->bundles;

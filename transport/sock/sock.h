@@ -198,8 +198,8 @@ int holmes_sock_stream_dial(struct sock_stream *s, const struct holmes_addr *sou
 void holmes_sock_strangers_close(struct wire_nic *wn);
 
 /* sock_send.c: gives the kernel what it takes of what was posted, and of acknowledgements. `retry`:
- * also to streams that were full. */
-void holmes_sock_lane_send(struct wire_lane *lane, bool retry);
+ * also to streams that were full. True: the kernel has all of it. */
+bool holmes_sock_lane_send(struct wire_lane *lane, bool retry);
 /* What has become of the lane's writes; the number of events. */
 int holmes_sock_lane_report(struct wire_lane *lane, struct wire_event *events, int max);
 /* The peer has our writes up to `landed`. False: it cannot. */

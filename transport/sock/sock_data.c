@@ -40,11 +40,14 @@ int holmes_sock_cq_poll(struct wire_cq *cq, struct wire_event *events, int max)
     return n;
 }
 
-void holmes_sock_cq_push(struct wire_cq *cq)
+bool holmes_sock_cq_push(struct wire_cq *cq)
 {
+    bool sent = true;
+
     holmes_list_each(lane, tmp, &cq->lanes, struct wire_lane, in_cq)
     {
         if (holmes_sock_lane_poll(lane) == 0)
-            holmes_sock_lane_send(lane, false);
+            sent = holmes_sock_lane_send(lane, false) && sent;
     }
+    return sent;
 }

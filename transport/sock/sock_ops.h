@@ -22,7 +22,7 @@ void holmes_sock_lane_close(struct wire_lane *lane);
 int holmes_sock_cq_open(struct wire_nic *wn, struct wire_cq **out);
 void holmes_sock_cq_close(struct wire_cq *cq);
 int holmes_sock_cq_poll(struct wire_cq *cq, struct wire_event *events, int max);
-void holmes_sock_cq_push(struct wire_cq *cq);
+bool holmes_sock_cq_push(struct wire_cq *cq);
 /* sock_send.c */
 int holmes_sock_lane_post(struct wire_lane *lane, const struct wire_write *w);
 

@@ -193,14 +193,18 @@ static void stream_send(struct sock_stream *s)
     }
 }
 
-void holmes_sock_lane_send(struct wire_lane *lane, bool retry)
+bool holmes_sock_lane_send(struct wire_lane *lane, bool retry)
 {
+    bool sent = true;
+
     for (int i = 0; i < lane->nstreams; i++) {
         struct sock_stream *s = &lane->streams[i];
 
         if (retry || !s->full)
             stream_send(s);
+        sent = sent && s->first == s->end;
     }
+    return sent && lane->out.dealt == lane->out.posted && !lane->in.tell;
 }
 
 /* ---- what has become of it ---- */

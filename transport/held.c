@@ -1,0 +1,127 @@
+#include "held.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+
+#include "conn.h"
+#include "log.h"
+
+#define IDLE_TICKS 8 /* in a row with nothing held: the thread sleeps until it is woken */
+
+void held_init(struct held *h, uint64_t wait_ns)
+{
+    pthread_condattr_t attr;
+
+    h->wait_ns = wait_ns;
+    holmes_list_init(&h->conns);
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&h->wake, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+void held_fini(struct held *h)
+{
+    if (h->running) {
+        pthread_mutex_lock(&h->lock);
+        h->stop = true;
+        pthread_cond_signal(&h->wake);
+        pthread_mutex_unlock(&h->lock);
+        pthread_join(h->thread, NULL);
+    }
+    pthread_cond_destroy(&h->wake);
+    pthread_mutex_destroy(&h->lock);
+}
+
+/* Lock held. One that its caller is using sends for itself, or is still here at the next tick. */
+static void send_for(struct held *h, struct holmes_conn *c)
+{
+    if (c->held_tick == h->tick || pthread_mutex_trylock(&c->lock) != 0)
+        return;
+    holmes_list_remove(&c->held_link);
+    if (!conn_settle(c)) { /* the kernel takes no more now */
+        c->held_tick = h->tick;
+        holmes_list_append(&h->conns, &c->held_link);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void wait_a_tick(struct held *h)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(h->wait_ns % 1000000000u);
+    until.tv_sec += (time_t)(h->wait_ns / 1000000000u) + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (!h->stop && pthread_cond_timedwait(&h->wake, &h->lock, &until) != ETIMEDOUT)
+        continue;
+}
+
+static void *held_main(void *arg)
+{
+    struct held *h = arg;
+    int idle = 0;
+
+    pthread_mutex_lock(&h->lock);
+    while (!h->stop) {
+        if (idle == IDLE_TICKS) {
+            h->asleep = true;
+            pthread_cond_wait(&h->wake, &h->lock);
+            h->asleep = false;
+            idle = 0;
+            continue;
+        }
+        wait_a_tick(h);
+        idle = holmes_list_empty(&h->conns) ? idle + 1 : 0;
+        h->tick++;
+        holmes_list_each(c, tmp, &h->conns, struct holmes_conn, held_link) send_for(h, c);
+    }
+    pthread_mutex_unlock(&h->lock);
+    return NULL;
+}
+
+/* Lock held. */
+static bool running(struct held *h)
+{
+    sigset_t all, before;
+
+    if (h->running)
+        return true;
+    sigfillset(&all); /* the host program's handlers run on its own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    h->running = pthread_create(&h->thread, NULL, held_main, h) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!h->running) {
+        holmes_info(NET, "no thread for what is held back: nothing is");
+        h->wait_ns = 0;
+    }
+    return h->running;
+}
+
+bool held_add(struct held *h, struct holmes_conn *c)
+{
+    bool held;
+
+    if (h->wait_ns == 0)
+        return false;
+    pthread_mutex_lock(&h->lock);
+    held = running(h);
+    if (held && holmes_list_empty(&c->held_link)) {
+        c->held_tick = h->tick;
+        holmes_list_append(&h->conns, &c->held_link);
+        if (h->asleep)
+            pthread_cond_signal(&h->wake);
+    }
+    pthread_mutex_unlock(&h->lock);
+    return held;
+}
+
+void held_remove(struct held *h, struct holmes_conn *c)
+{
+    pthread_mutex_lock(&h->lock);
+    holmes_list_remove(&c->held_link);
+    pthread_mutex_unlock(&h->lock);
+}

@@ -1,0 +1,36 @@
+/* What connections hold back so that it goes out in company, clear-to-sends and counts, and what
+ * the kernel would not take. The thread that polls a connection sends it when it finds nothing
+ * better to do; should that thread turn to other things, a thread of the transport's own does it a
+ * moment later. That one sleeps while nothing is held.
+ */
+#ifndef HOLMES_HELD_H
+#define HOLMES_HELD_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "list.h"
+
+struct holmes_conn;
+
+struct held {
+    uint64_t wait_ns;     /* how long something may be held, at least; 0: nothing is */
+    pthread_mutex_t lock; /* may be taken under a connection's lock; guards what follows */
+    pthread_cond_t wake;
+    struct holmes_list conns; /* holmes_conn.held_link */
+    pthread_t thread;
+    bool running, asleep, stop;
+    uint64_t tick;
+};
+
+void held_init(struct held *h, uint64_t wait_ns);
+/* No connection is left. */
+void held_fini(struct held *h);
+
+/* The connection has something to send; its lock is held. False: it must send it now. */
+bool held_add(struct held *h, struct holmes_conn *c);
+/* Afterwards the thread does not know the connection. Its lock need not be held. */
+void held_remove(struct held *h, struct holmes_conn *c);
+
+#endif
