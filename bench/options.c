@@ -24,6 +24,7 @@ enum {
     KEY_NO_CHECK,
     KEY_WINDOW,
     KEY_BOTH_WAYS,
+    KEY_MEASURE,
     KEY_TIMEOUT,
     KEY_DEVICE,
     KEY_TYPE,
@@ -72,6 +73,7 @@ static const struct argp_option argp_options[] = {
      "sendrecv: messages under way in the bandwidth test, 1 to 32 (default 8; fewer when they are "
      "large)",
      0},
+    {"measure", KEY_MEASURE, "WHICH", 0, "sendrecv: latency, bandwidth, or both (default)", 0},
     {"both-ways", KEY_BOTH_WAYS, NULL, 0,
      "sendrecv: every pair sends in both directions at once in the bandwidth test, with a window "
      "for "
@@ -338,6 +340,15 @@ static error_t read_type(struct parse *p, const char *text)
     return 0;
 }
 
+static error_t read_measure(struct parse *p, const char *text)
+{
+    p->o->no_latency = strcmp(text, "bandwidth") == 0;
+    p->o->no_bandwidth = strcmp(text, "latency") == 0;
+    if (!p->o->no_latency && !p->o->no_bandwidth && strcmp(text, "both") != 0)
+        return refuse(p, "--measure \"%s\": give latency, bandwidth or both", text);
+    return 0;
+}
+
 static error_t read_collective(struct parse *p, const char *text)
 {
     if (p->has_collective)
@@ -400,6 +411,8 @@ static error_t parse_what(int key, char *arg, struct parse *p)
     case KEY_BOTH_WAYS:
         o->both_ways = true;
         return 0;
+    case KEY_MEASURE:
+        return read_measure(p, arg);
     case KEY_NO_REFERENCE:
         o->reference = false;
         return 0;
@@ -496,6 +509,9 @@ static int options_fit(struct parse *p)
         refuse(p,
                "--reference-threads %d: more threads than streams, of which there are %d at most",
                o->threads[o->nthreads - 1], o->streams[o->nstreams - 1]);
+    else if (o->collective != HOLMES_SENDRECV && (o->no_latency || o->no_bandwidth))
+        refuse(p, "--measure is for sendrecv; %s has one measure",
+               holmes_collective_name(o->collective));
     else if (!o->reference && o->nplugins == 0)
         refuse(p, "--no-reference and no --plugin: nothing is left to measure");
     else if (!holmes_shape_of(o->collective, o->max_bytes, o->nranks, o->type, &shape))

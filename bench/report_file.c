@@ -304,7 +304,8 @@ int holmes_report_svg(const struct holmes_results *r, FILE *out)
     holmes_svg_begin(out, 1280, 440, title);
     snprintf(title, sizeof title, "%s: bandwidth by size", name);
     draw(r, r->nmeasures - 1, FIGURE_BUSBW, 0, title, out);
-    snprintf(title, sizeof title, "%s: %s by size", name, r->nmeasures > 1 ? "latency" : "time");
+    snprintf(title, sizeof title, "%s: %s by size", name,
+             r->measures[0] == HOLMES_BENCH_LATENCY ? "latency" : "time");
     draw(r, 0, FIGURE_US, 640, title, out);
     return holmes_svg_end(out);
 }

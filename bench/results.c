@@ -82,12 +82,12 @@ struct holmes_results *holmes_results_create(const struct holmes_bench_options *
         return NULL;
     r->options = options;
     r->delayed_by = "";
-    if (options->collective == HOLMES_SENDRECV) {
-        r->measures[r->nmeasures++] = HOLMES_BENCH_LATENCY;
-        r->measures[r->nmeasures++] = HOLMES_BENCH_BANDWIDTH;
-    } else {
+    if (options->collective != HOLMES_SENDRECV)
         r->measures[r->nmeasures++] = HOLMES_BENCH_TIME;
-    }
+    if (options->collective == HOLMES_SENDRECV && !options->no_latency)
+        r->measures[r->nmeasures++] = HOLMES_BENCH_LATENCY;
+    if (options->collective == HOLMES_SENDRECV && !options->no_bandwidth)
+        r->measures[r->nmeasures++] = HOLMES_BENCH_BANDWIDTH;
     lay_out_sizes(r);
     lay_out_variants(r);
     for (int m = 0; m < r->nmeasures; m++) {

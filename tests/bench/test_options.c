@@ -50,6 +50,17 @@ Test(options, the_place_of_the_collective_does_not_matter)
     cr_assert(o.max_bytes == 1 << 20 && !o.check && o.type == HOLMES_BFLOAT16);
 }
 
+Test(options, one_measure_of_sendrecv_alone)
+{
+    struct holmes_bench_options o = parsed("sendrecv --measure bandwidth");
+
+    cr_assert(o.no_latency && !o.no_bandwidth);
+    o = parsed("sendrecv --measure latency");
+    cr_assert(o.no_bandwidth && !o.no_latency);
+    o = parsed("sendrecv --measure latency --measure both");
+    cr_assert(!o.no_latency && !o.no_bandwidth);
+}
+
 Test(options, plugins_are_labelled_by_name_and_apart)
 {
     struct holmes_bench_options o =
@@ -148,6 +159,8 @@ Test(options, refuses_naming_value_and_remedy)
         {"all_reduce -p a=x.so,A=,B=,C=,D=,E=,F=,G=,H=,I=,J=,K=,L=,M=,N=,O=,P=,Q=", "Q=",
          "more than 16 settings"},
         {"all_reduce --both-ways", "--both-ways", "sendrecv"},
+        {"sendrecv --measure speed", "\"speed\"", "latency, bandwidth or both"},
+        {"all_reduce --measure latency", "--measure", "sendrecv"},
         {"all_reduce -p ''", "\"\"", "no plugin"},
         {"all_reduce -p a=x.so -p a=y.so", "\"a=y.so\"", "taken"},
         {"all_reduce --csv=", "--csv", "name a file"},
