@@ -1,6 +1,6 @@
 #!/bin/bash
 # System calls and context switches for each message over the two wires for TCP and over a plain
-# stream. `bench/counts.sh --help`; docs/performance.md.
+# stream, whose ends block or poll. `bench/counts.sh --help`; docs/performance.md.
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 build=${BUILD:-$top/build}
@@ -96,7 +96,8 @@ row() {
     esac
     args=(--measure "$what" -b "$size" -e "$size")
     case $who in
-    stream) args+=(--reference-streams 1) ;;
+    blocking) args+=(--reference-streams 1 --reference-threads streams) ;;
+    polling) args+=(--reference-streams 1 --reference-threads 1) ;;
     *) args+=(--no-reference -p "$who=$plugin,HOLMES_TCP=$who,HOLMES_LANES=1") ;;
     esac
     # A fifth more is sent before the clock starts; a round trip is two messages.
@@ -125,13 +126,14 @@ row() {
         }'
 }
 
+sides="blocking polling libfabric sockets"
 {
     echo "measure size over all send receive ready wake futex send: receive: ready: yield switches"
-    for who in stream libfabric sockets; do row latency 8 5000 $who; done
-    for who in stream libfabric sockets; do row latency 64K 2000 $who; done
-    for who in stream libfabric sockets; do row bandwidth 64K 4000 $who; done
-    for who in stream libfabric sockets; do row bandwidth 1M 600 $who; done
-    for who in stream libfabric sockets; do row bandwidth 16M 40 $who; done
+    for who in $sides; do row latency 8 5000 $who; done
+    for who in $sides; do row latency 64K 2000 $who; done
+    for who in $sides; do row bandwidth 64K 4000 $who; done
+    for who in $sides; do row bandwidth 1M 600 $who; done
+    for who in $sides; do row bandwidth 16M 40 $who; done
 } | column -t
 echo
 echo "Calls per message that moved something: all, and by kind (ready: epoll_wait or poll that reported;"
