@@ -52,6 +52,7 @@ static struct holmes_conn *conn_alloc(struct device *dev, const void *owner, boo
     if (!c)
         return NULL;
     holmes_list_init(&c->link);
+    holmes_list_init(&c->in_connecting);
     holmes_list_init(&c->held_link);
     pthread_mutex_init(&c->lock, NULL);
     c->t = dev->t;
@@ -76,6 +77,8 @@ static void conn_link(struct holmes_conn *c)
 {
     pthread_mutex_lock(&c->t->lock);
     holmes_list_append(&c->t->conns, &c->link);
+    if (c->sending)
+        holmes_list_append(&c->t->connecting[c->id % CONNECTING_BUCKETS], &c->in_connecting);
     pthread_mutex_unlock(&c->t->lock);
 }
 
@@ -205,6 +208,7 @@ void conn_destroy(struct holmes_conn *c)
         return;
     pthread_mutex_lock(&c->t->lock);
     holmes_list_remove(&c->link);
+    holmes_list_remove(&c->in_connecting);
     pthread_mutex_unlock(&c->t->lock);
     held_remove(&c->t->held, c);
 

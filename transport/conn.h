@@ -29,7 +29,8 @@ struct conn_rail {
 };
 
 struct holmes_conn {
-    struct holmes_list link; /* holmes_transport.conns, under the transport's lock */
+    struct holmes_list link;          /* holmes_transport.conns, under the transport's lock */
+    struct holmes_list in_connecting; /* holmes_transport.connecting, likewise, until it is taken */
     struct holmes_transport *t;
     struct holmes_list held_link; /* holmes_transport.held.conns, under that one's lock */
     uint64_t held_tick;

@@ -12,6 +12,7 @@
 #include "probe_cache.h"
 #include "stats.h"
 
+#define CONNECTING_BUCKETS 256
 #define GOOD_ADDRS_MAX     64
 #define HOLMES_MAX_DEVICES 64
 
@@ -48,8 +49,9 @@ struct holmes_transport {
     struct listener listener;
     struct holmes_list listens; /* struct holmes_listen.link */
     struct holmes_list conns;   /* struct holmes_conn.link, half-made ones included */
-    struct holmes_list owners;  /* struct owner.link */
-    struct holmes_addr good_addrs[GOOD_ADDRS_MAX]; /* peers' addresses that worked; a ring */
+    struct holmes_list connecting[CONNECTING_BUCKETS]; /* struct holmes_conn.in_connecting, by id */
+    struct holmes_list owners;                         /* struct owner.link */
+    struct holmes_addr good_addrs[GOOD_ADDRS_MAX];     /* peers' addresses that worked; a ring */
     unsigned ngood;
     struct stats stats;
 
@@ -89,7 +91,8 @@ struct owner_facts {
     int traffic_class;
 };
 struct owner_facts owner_facts(struct holmes_transport *t, const void *owner);
-/* Drives the device's connection events, at most every `interval_ns`. */
+/* Drives the device's connection events, at most every `interval_ns`, and for half of the time at
+ * most: every connection that rises asks for it, and it looks at all of them. */
 void device_progress(struct device *d, uint64_t now_ns, uint64_t interval_ns);
 /* The Ethernet device that owns the IP address, else the best one; NULL when there is none. */
 struct device *device_for_tcp(struct holmes_transport *t, const struct holmes_addr *addr);

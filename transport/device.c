@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "context.h"
 #include "env.h"
 #include "log.h"
@@ -136,11 +137,15 @@ void device_close(struct device *d)
 
 void device_progress(struct device *d, uint64_t now_ns, uint64_t interval_ns)
 {
-    uint64_t due = atomic_load_explicit(&d->next_progress_ns, memory_order_relaxed);
+    uint64_t due = atomic_load_explicit(&d->next_progress_ns, memory_order_relaxed), end;
 
-    if (now_ns >= due &&
-        atomic_compare_exchange_strong(&d->next_progress_ns, &due, now_ns + interval_ns))
-        d->ops->nic_progress(d->wn);
+    if (now_ns < due ||
+        !atomic_compare_exchange_strong(&d->next_progress_ns, &due, now_ns + interval_ns))
+        return;
+    d->ops->nic_progress(d->wn);
+    end = holmes_now_ns();
+    if (end - now_ns > interval_ns)
+        atomic_store_explicit(&d->next_progress_ns, end + (end - now_ns), memory_order_relaxed);
 }
 
 static bool owns_addr(const struct device *d, const struct holmes_addr *addr)

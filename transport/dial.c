@@ -180,7 +180,7 @@ static void candidate_fail(struct dialer *d, struct candidate *c, int rc)
 {
     oob_close(&c->oob);
     c->error = rc;
-    if (worth_retrying(rc) && !holmes_deadline_passed(d->retry_until_ns)) {
+    if (rc == -EBUSY || (worth_retrying(rc) && !holmes_deadline_passed(d->retry_until_ns))) {
         c->state = CAND_IDLE;
         c->start_ns = holmes_deadline_ms(RETRY_MS);
     } else {
@@ -199,18 +199,34 @@ static int candidate_dialing(struct dialer *d, struct candidate *c)
         return -EIO;
     memcpy(hello.nonce, c->nonce, sizeof hello.nonce);
     c->state = CAND_WELCOME;
-    return oob_send(&c->oob, PROTO_HELLO, &hello);
+    rc = oob_send(&c->oob, PROTO_HELLO, &hello);
+    return rc == -ECONNRESET ? 0 : rc; /* it may have said why */
+}
+
+/* The listener has too many peers to hear for now: it is tried again until the connection's own
+ * deadline. */
+static bool says_busy(const struct oob *oob)
+{
+    struct proto_abort frame;
+
+    memcpy(&frame, oob->in_payload, sizeof frame);
+    return oob->in_frame.type == PROTO_ABORT && frame.error == EBUSY;
 }
 
 static int candidate_welcome(struct dialer *d, struct candidate *c, struct dial_result *out)
 {
     struct proto_welcome welcome;
-    int rc = oob_flush(&c->oob);
+    int sent = oob_flush(&c->oob), rc = oob_recv(&c->oob, c->why, sizeof c->why);
 
-    if (rc == 0)
-        rc = oob_recv(&c->oob, c->why, sizeof c->why);
+    /* What it said before it went comes first. */
+    if (rc == -EAGAIN && sent != 0)
+        rc = sent;
     if (rc != 0)
         return rc;
+    if (says_busy(&c->oob)) {
+        snprintf(c->why, sizeof c->why, "it has too many peers to hear");
+        return -EBUSY;
+    }
     memcpy(&welcome, c->oob.in_payload, sizeof welcome);
     if (c->oob.in_frame.type != PROTO_WELCOME ||
         welcome.mac != proto_mac(d->token, 'S', c->nonce, welcome.nonce)) {
@@ -234,7 +250,8 @@ static int candidate_progress(struct dialer *d, struct candidate *c, struct dial
             c->state = CAND_DIALING;
             rc = -EAGAIN;
         }
-    } else if (c->state == CAND_DIALING) {
+    }
+    if (c->state == CAND_DIALING) { /* at once where the peer is near */
         rc = candidate_dialing(d, c);
         if (rc == 0)
             rc = -EAGAIN;

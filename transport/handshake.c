@@ -778,7 +778,7 @@ static int step_lanes(struct holmes_conn *c)
     if (rc != 0)
         return rc;
     for (int i = 0; i < c->nrails; i++)
-        c->ops->nic_progress(c->rails[i].dev->wn);
+        device_progress(c->rails[i].dev, holmes_now_ns(), 0);
     rc = request_poll(c);
     for (int i = 0; rc == 0 && i < c->nlanes; i++)
         rc = c->ops->lane_poll(c->lanes[i]);

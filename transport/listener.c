@@ -14,8 +14,8 @@
 #include "context.h"
 #include "log.h"
 
-#define PENDINGS_MAX   256
-#define HANDSHAKE_MS   10000 /* a peer that dialled has this long to prove itself */
+#define PENDINGS_MAX   1024
+#define HANDSHAKE_MS   10000 /* a peer has this long to speak, and then to prove itself */
 #define EVICT_AFTER_MS 500   /* when the table is full, silence this long loses its place */
 
 struct pending {
@@ -23,7 +23,7 @@ struct pending {
     struct oob oob;
     struct holmes_listen *listen; /* NULL until a valid HELLO */
     uint8_t client_nonce[16], server_nonce[16];
-    uint64_t since_ns;
+    uint64_t since_ns; /* it came, or said HELLO */
 };
 
 /* ---- the socket ---- */
@@ -149,6 +149,16 @@ static void turn_away(struct listener *l, struct pending *p, const char *why)
     pending_free(l, p);
 }
 
+/* Its place is needed, or its time is over. A true peer may be one whose thread has a thousand
+ * connections to look after: it hears that it may come again. */
+static void turn_away_for_now(struct listener *l, struct pending *p, const char *why)
+{
+    static const struct proto_abort busy = {.error = EBUSY};
+
+    oob_send(&p->oob, PROTO_ABORT, &busy);
+    turn_away(l, p, why);
+}
+
 /* A true peer dials several addresses at once and drops all but the first that answers. */
 static void let_go(struct listener *l, struct pending *p, const char *why)
 {
@@ -233,6 +243,7 @@ static void pending_progress(struct holmes_transport *t, struct pending *p, uint
         rc = oob_recv(&p->oob, why, sizeof why);
     if (rc == 0 && !p->listen) {
         rc = pending_hello(t, p, why, sizeof why);
+        p->since_ns = now;
         if (rc == 0)
             rc = -EAGAIN;
     } else if (rc == 0) {
@@ -244,7 +255,8 @@ static void pending_progress(struct holmes_transport *t, struct pending *p, uint
     }
     if (rc == -EAGAIN && now - p->since_ns > HANDSHAKE_MS * 1000000ull) {
         snprintf(why, sizeof why, "silent for %d s", HANDSHAKE_MS / 1000);
-        rc = -ETIMEDOUT;
+        turn_away_for_now(&t->listener, p, why);
+        return;
     }
     if (rc == 0 || rc == -EAGAIN)
         return;
@@ -265,7 +277,7 @@ static bool make_room(struct listener *l, uint64_t now)
     holmes_list_each(p, tmp, &l->pendings, struct pending, link)
     {
         if (!p->listen && now - p->since_ns > EVICT_AFTER_MS * 1000000ull) {
-            turn_away(l, p, "silent while others wait");
+            turn_away_for_now(l, p, "silent while others wait");
             return true;
         }
     }
@@ -294,12 +306,16 @@ static int take_one(struct listener *l, uint64_t now)
 int listener_progress(struct holmes_transport *t)
 {
     struct listener *l = &t->listener;
-    uint64_t now = holmes_now_ns();
+    uint64_t now = holmes_now_ns(), end;
     int rc = 0;
 
+    if (now < l->next_ns)
+        return 0;
     while (rc == 0 && make_room(l, now))
         rc = take_one(l, now);
     /* NOLINTNEXTLINE: the analyzer does not see nodes leave the list */
     holmes_list_each(p, tmp, &l->pendings, struct pending, link) pending_progress(t, p, now);
+    end = holmes_now_ns();
+    l->next_ns = end + (end - now);
     return rc == -EAGAIN ? 0 : rc;
 }

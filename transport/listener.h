@@ -15,6 +15,7 @@ struct listener {
     uint16_t port;
     struct holmes_list pendings; /* struct pending.link: not yet proven */
     int npendings;
+    uint64_t next_ns; /* of listener_progress, so that it takes half of the time at most */
 };
 
 /* A peer that proved itself and waits for accept. */
@@ -40,8 +41,10 @@ struct holmes_listen {
 int listener_open(struct listener *l, const struct holmes_addr *addr, uint16_t low, uint16_t high);
 void listener_close(struct listener *l);
 
-/* Takes new connections and advances those that have not proven themselves. -EMFILE and the like
- * when the kernel cannot give a socket. */
+/* Takes new connections and advances those that have not proven themselves: a system call for each.
+ * Every accept that is polled calls it, a thousand of them in turn while a job starts; it does
+ * nothing until as much time has passed as it took last. -EMFILE and the like when the kernel
+ * cannot give a socket. */
 int listener_progress(struct holmes_transport *t);
 /* Forgets pendings of a listen that goes away. */
 void listener_forget(struct listener *l, const struct holmes_listen *listen);

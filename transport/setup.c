@@ -188,10 +188,10 @@ static struct holmes_conn *connecting(const struct device *dev, const void *owne
     struct holmes_conn *found = NULL;
 
     pthread_mutex_lock(&t->lock);
-    holmes_list_each(c, tmp, &t->conns, struct holmes_conn, link)
+    holmes_list_each(c, tmp, &t->connecting[id % CONNECTING_BUCKETS], struct holmes_conn,
+                     in_connecting)
     {
-        if (c->id == id && c->sending && !c->taken && c->listen_id == listen_id &&
-            c->owner == owner && c->wanted == dev)
+        if (c->id == id && c->listen_id == listen_id && c->owner == owner && c->wanted == dev)
             found = c;
     }
     pthread_mutex_unlock(&t->lock);
@@ -202,6 +202,7 @@ static void conn_take(struct holmes_conn *c)
 {
     pthread_mutex_lock(&c->t->lock);
     c->taken = true;
+    holmes_list_remove(&c->in_connecting);
     pthread_mutex_unlock(&c->t->lock);
 }
 

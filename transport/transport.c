@@ -135,6 +135,8 @@ int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct hol
     holmes_list_init(&t->owners);
     holmes_list_init(&t->listens);
     holmes_list_init(&t->conns);
+    for (int i = 0; i < CONNECTING_BUCKETS; i++)
+        holmes_list_init(&t->connecting[i]);
     t->listener.fd = -1;
     atomic_store(&t->next_id, 1);
     for (int i = 0; i < nnics; i++) {

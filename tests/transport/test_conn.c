@@ -218,11 +218,18 @@ Test(conn, one_byte_at_a_time_is_a_peer_too)
 
 Test(conn, crowd_of_silent_strangers_does_not_keep_the_true_peer_out)
 {
-    enum { CROWD = 300 };
+    enum { CROWD = 1100 };
+    struct rlimit limit = {.rlim_cur = 0};
+    struct proto_abort busy = {.error = 0};
     struct listening s;
     int fds[CROWD];
     struct link l = {0};
 
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max < 2 * CROWD + 200)
+        cr_skip("more descriptors are needed than the hard limit allows");
+    limit.rlim_cur = limit.rlim_max;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
     link_capture_log();
     listen_open(&s);
     for (int i = 0; i < CROWD; i++)
@@ -232,12 +239,58 @@ Test(conn, crowd_of_silent_strangers_does_not_keep_the_true_peer_out)
     l.a = link_transport(LINK_FROM);
     cr_assert_eq(link_try_connect(&l, s.handle), 0);
     cr_assert_gt(link_log_count("silent while others wait"), 0);
+    /* The oldest of them might have been a true peer whose thread is busy. */
+    fake_peer_expect(fds[0], PROTO_ABORT, &busy, sizeof busy);
+    cr_assert_eq(busy.error, EBUSY);
     holmes_conn_close(l.send);
     holmes_conn_close(l.recv);
     holmes_transport_destroy(l.a);
     for (int i = 0; i < CROWD; i++)
         close(fds[i]);
     listen_close(&s);
+}
+
+/* Takes whoever dials and says that it has no room. */
+static int turn_dialers_away(int listener)
+{
+    static const struct proto_abort busy = {.error = EBUSY};
+    int fd = accept(listener, NULL, NULL);
+
+    if (fd < 0)
+        return 0;
+    fake_peer_frame(fd, PROTO_VERSION, PROTO_ABORT, sizeof busy, &busy, sizeof busy);
+    close(fd);
+    return 1;
+}
+
+Test(conn, listener_without_room_is_tried_until_the_deadline)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), dialled = 0, rc;
+    socklen_t len = sizeof at;
+    struct holmes_transport *t;
+    struct holmes_conn *c;
+    struct listening s;
+    struct proto_handle h;
+
+    setenv("HOLMES_CONNECT_TIMEOUT", "4", 1); /* longer than other failures are tried again */
+    link_capture_log();
+    cr_assert_eq(bind(listener, (struct sockaddr *)&at, len), 0);
+    cr_assert_eq(listen(listener, 16), 0);
+    cr_assert_eq(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+    listen_open(&s);
+    memcpy(&h, s.handle, sizeof h);
+    memset(h.addrs, 0, sizeof h.addrs);
+    proto_addr_encode((struct sockaddr *)&at, ntohs(at.sin_port), &h.addrs[0]);
+    proto_handle_seal(&h);
+    t = link_transport(LINK_FROM);
+    while ((rc = holmes_connect(t, NULL, 0, &h, &c)) == -EAGAIN)
+        dialled += turn_dialers_away(listener);
+    cr_assert_eq(rc, -ETIMEDOUT, "%d", rc);
+    cr_assert_geq(dialled, 3);
+    holmes_transport_destroy(t);
+    listen_close(&s);
+    close(listener);
 }
 
 /* ---- handles ---- */
