@@ -200,6 +200,13 @@ static void tick_text(enum holmes_svg_scale scale, double v, char *buf, size_t l
              fabs(v) < 1e-12 ? 0 : v, units[unit]);
 }
 
+/* Whether the series has a band at its i-th point. */
+static bool has_band(const struct holmes_svg_chart *c, const struct holmes_svg_series *s, size_t i)
+{
+    return s->low && s->high && scale_takes(c->x.scale, s->x[i]) &&
+           scale_takes(c->y.scale, s->low[i]) && scale_takes(c->y.scale, s->high[i]);
+}
+
 static void range_of(const struct holmes_svg_chart *c, bool of_x, double *low, double *high)
 {
     *low = INFINITY;
@@ -212,6 +219,10 @@ static void range_of(const struct holmes_svg_chart *c, bool of_x, double *low, d
                 continue;
             *low = fmin(*low, v);
             *high = fmax(*high, v);
+            if (!of_x && has_band(c, &c->series[s], i)) {
+                *low = fmin(*low, c->series[s].low[i]);
+                *high = fmax(*high, c->series[s].high[i]);
+            }
         }
     }
 }
@@ -305,6 +316,34 @@ static void draw_series(FILE *out, const struct holmes_svg_chart *c, size_t whic
             draw_marker(out, axis_place(ax, s->x[i]), axis_place(ay, s->y[i]), colour);
 }
 
+/* The band over points `first` to `end`: along the upper edge, back along the lower. */
+static void draw_band(FILE *out, const struct holmes_svg_series *s, size_t first, size_t end,
+                      size_t colour, const struct axis *ax, const struct axis *ay)
+{
+    fprintf(out, "<path class=\"f%zu\" d=\"", colour % NCOLOURS);
+    for (size_t i = first; i < end; i++)
+        fprintf(out, "%c%.1f %.1f", i == first ? 'M' : 'L', axis_place(ax, s->x[i]),
+                axis_place(ay, s->high[i]));
+    for (size_t i = end; i-- > first;)
+        fprintf(out, "L%.1f %.1f", axis_place(ax, s->x[i]), axis_place(ay, s->low[i]));
+    fprintf(out, "Z\" fill=\"%s\" fill-opacity=\"0.15\"/>\n", holmes_svg_colour(colour));
+}
+
+static void draw_bands(FILE *out, const struct holmes_svg_chart *c, size_t which,
+                       const struct axis *ax, const struct axis *ay)
+{
+    const struct holmes_svg_series *s = &c->series[which];
+
+    for (size_t i = 0, end; i < s->n; i = end) {
+        for (end = i; end < s->n && has_band(c, s, end); end++)
+            ;
+        if (end > i)
+            draw_band(out, s, i, end, series_colour(c, which), ax, ay);
+        else
+            end++;
+    }
+}
+
 static size_t text_columns(const char *s)
 {
     size_t columns = 0, n;
@@ -389,6 +428,8 @@ void holmes_svg_lines(FILE *out, double x, double y, double width, double height
     axis_fit(&ay, low, high, (int)((bottom - top) / 24));
     draw_x_axis(out, &ax, chart->x.label, top, bottom);
     draw_y_axis(out, &ay, chart->y.label, left, right, x + 16);
+    for (size_t i = 0; i < chart->nseries; i++)
+        draw_bands(out, chart, i, &ax, &ay);
     for (size_t i = 0; i < chart->nseries; i++)
         draw_series(out, chart, i, &ax, &ay);
     fputs("</g>\n", out);

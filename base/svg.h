@@ -30,13 +30,15 @@ struct holmes_svg_axis {
     enum holmes_svg_scale scale;
 };
 
-/* A line through (x[i], y[i]) in the given order; a value that is no finite number makes a gap. */
+/* A line through (x[i], y[i]) in the given order; a value that is no finite number makes a gap.
+ * With `low` and `high` a pale band in its colour lies behind all lines. */
 struct holmes_svg_series {
     const char *name;
     const double *x, *y;
     size_t n;
-    size_t colour; /* 1 + index of its colour; 0: the series' place in the chart */
-    bool dashed;   /* a second kind of line in the colour of another */
+    size_t colour;            /* 1 + index of its colour; 0: the series' place in the chart */
+    bool dashed;              /* a second kind of line in the colour of another */
+    const double *low, *high; /* (n) the band's edges; both NULL: none */
 };
 
 struct holmes_svg_chart {

@@ -1,12 +1,10 @@
-/* CSV, JSON and SVG of the results. */
+/* CSV and JSON of the results. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "report.h"
-#include "svg.h"
 #include "utf8.h"
 
 /* RFC 4180: quoted where it must be. */
@@ -228,84 +226,4 @@ int holmes_report_json(const struct holmes_results *r, FILE *out)
     json_decref(root);
     fputc('\n', out);
     return rc != 0 || fflush(out) != 0 || ferror(out) ? -EIO : 0;
-}
-
-/* --- charts ----------------------------------------------------------------------------------- */
-
-enum figure { FIGURE_US, FIGURE_BUSBW };
-
-#define LINES_MAX (HOLMES_BENCH_PLUGINS_MAX + HOLMES_REFERENCE_ANY)
-
-struct plot {
-    struct holmes_svg_series series[LINES_MAX];
-    size_t nseries;
-    double x[HOLMES_BENCH_SIZES_MAX];
-    double y[LINES_MAX][HOLMES_BENCH_SIZES_MAX];
-};
-
-/* `kind` HOLMES_REFERENCE_ANY: the plugin `which`. */
-static void plot_add(struct plot *p, const struct holmes_results *r, int m, enum figure figure,
-                     enum holmes_reference_kind kind, int which, const char *name)
-{
-    double *y = p->y[p->nseries];
-
-    for (int s = 0; s < r->nsizes_done; s++) {
-        int v = kind == HOLMES_REFERENCE_ANY ? which : holmes_results_best_reference(r, kind, m, s);
-        struct holmes_figures f = holmes_results_figures(r, m, s, v);
-
-        p->x[s] = (double)r->shapes[s].size_bytes;
-        y[s] = figure == FIGURE_US ? f.us.median : f.busbw.median;
-    }
-    p->series[p->nseries++] =
-        (struct holmes_svg_series){.name = name, .x = p->x, .y = y, .n = (size_t)r->nsizes_done};
-}
-
-/* A line for each plugin, then one for each kind of reference, through the fastest of each size. */
-static void plot_fill(struct plot *p, const struct holmes_results *r, int m, enum figure figure)
-{
-    static const char *const names[] = {"TCP streams, a thread each", "TCP streams, polled"};
-
-    for (int i = 0; i < r->options->nplugins; i++)
-        plot_add(p, r, m, figure, HOLMES_REFERENCE_ANY, i, r->variants[i].label);
-    for (int kind = 0; kind < HOLMES_REFERENCE_ANY; kind++)
-        if (holmes_results_has(r, (enum holmes_reference_kind)kind))
-            plot_add(p, r, m, figure, (enum holmes_reference_kind)kind, 0, names[kind]);
-}
-
-static void draw(const struct holmes_results *r, int m, enum figure figure, double x,
-                 const char *title, FILE *out)
-{
-    struct plot *p = calloc(1, sizeof *p);
-    char subtitle[128];
-    struct holmes_svg_chart chart = {
-        .title = title,
-        .subtitle = subtitle,
-        .x = {"size (bytes)", HOLMES_SVG_LOG2},
-        .y = {figure == FIGURE_US ? "microseconds" : "bus bandwidth (GB/s)", HOLMES_SVG_LOG10},
-    };
-
-    if (!p)
-        return;
-    snprintf(subtitle, sizeof subtitle, "%d ranks, %s, median of %d rounds", r->options->nranks,
-             type_name(r), r->options->rounds);
-    plot_fill(p, r, m, figure);
-    chart.series = p->series;
-    chart.nseries = p->nseries;
-    holmes_svg_lines(out, x, 0, 640, 440, &chart);
-    free(p);
-}
-
-int holmes_report_svg(const struct holmes_results *r, FILE *out)
-{
-    const char *name = holmes_collective_name(r->options->collective);
-    char title[96];
-
-    snprintf(title, sizeof title, "holmes-bench %s", name);
-    holmes_svg_begin(out, 1280, 440, title);
-    snprintf(title, sizeof title, "%s: bandwidth by size", name);
-    draw(r, r->nmeasures - 1, FIGURE_BUSBW, 0, title, out);
-    snprintf(title, sizeof title, "%s: %s by size", name,
-             r->measures[0] == HOLMES_BENCH_LATENCY ? "latency" : "time");
-    draw(r, 0, FIGURE_US, 640, title, out);
-    return holmes_svg_end(out);
 }

@@ -165,7 +165,9 @@ static struct holmes_stats bandwidth(struct holmes_stats us, double bytes)
 {
     return (struct holmes_stats){.median = bytes / us.median / 1e3,
                                  .min = bytes / us.max / 1e3,
-                                 .max = bytes / us.min / 1e3};
+                                 .max = bytes / us.min / 1e3,
+                                 .q1 = bytes / us.q3 / 1e3,
+                                 .q3 = bytes / us.q1 / 1e3};
 }
 
 double holmes_results_link_bytes(const struct holmes_results *r, int measure, int size, int iters)

@@ -12,9 +12,18 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* The value at that part of the way from the least to the greatest. */
+static double value_at(const double *sorted, size_t n, double part)
+{
+    double at = part * (double)(n - 1);
+    size_t below = (size_t)at, above = below + 1 < n ? below + 1 : below;
+
+    return sorted[below] + (at - (double)below) * (sorted[above] - sorted[below]);
+}
+
 struct holmes_stats holmes_stats_of(const double *values, size_t n)
 {
-    struct holmes_stats s = {NAN, NAN, NAN};
+    struct holmes_stats s = {NAN, NAN, NAN, NAN, NAN};
     double *sorted = n ? malloc(n * sizeof *sorted) : NULL;
 
     if (!sorted)
@@ -24,6 +33,8 @@ struct holmes_stats holmes_stats_of(const double *values, size_t n)
     s.min = sorted[0];
     s.max = sorted[n - 1];
     s.median = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+    s.q1 = value_at(sorted, n, 0.25);
+    s.q3 = value_at(sorted, n, 0.75);
     free(sorted);
     return s;
 }

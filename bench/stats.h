@@ -6,6 +6,8 @@
 
 struct holmes_stats {
     double median, min, max;
+    double q1,
+        q3; /* a quarter of the values lie below, or above; between two values in proportion */
 };
 
 /* Of n >= 1 values, in any order; the mean of the middle two when n is even. All NaN for n == 0. */

@@ -72,6 +72,10 @@ Test(stats, median_is_the_middle_in_any_order)
     cr_assert_eq(s.min, 1);
     cr_assert_eq(s.max, 9);
     cr_assert_eq(holmes_stats_of(even, 4).median, 2.5);
+    cr_assert_eq(holmes_stats_of(even, 4).q1, 1.75);
+    cr_assert_eq(holmes_stats_of(even, 4).q3, 3.25);
+    cr_assert(s.q1 == 3 && s.q3 == 7);
+    cr_assert_eq(holmes_stats_of(one, 1).q3, 7);
     cr_assert_eq(holmes_stats_of(one, 1).median, 7);
     cr_assert(isnan(holmes_stats_of(NULL, 0).median));
 }

@@ -316,18 +316,25 @@ Test(report, csv_has_every_variant_and_keeps_odd_names_whole)
     holmes_results_destroy(r);
 }
 
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+
+    for (; (text = strstr(text, what)) != NULL; text++)
+        n++;
+    return n;
+}
+
 Test(report, svg_is_well_formed_with_a_line_for_each_side)
 {
     struct holmes_bench_options o = two_plugins(HOLMES_ALL_REDUCE);
     struct holmes_results *r = filled(&o);
     char *text = written(r, holmes_report_svg);
     const char *bad = xml_check(text);
-    int lines = 0;
-
     cr_assert_null(bad, "from: %.80s", bad);
-    for (char *p = text; (p = strstr(p, "stroke-width=\"2\"")) != NULL; p++)
-        lines++;
-    cr_assert_eq(lines, 2 * 3, "two charts of two plugins and the reference");
+    cr_assert_eq(count(text, "stroke-width=\"2\""), 2 * (3 + 1),
+                 "two charts of two plugins and the reference, which the legend shows dashed");
+    cr_assert_eq(count(text, "fill-opacity"), 2 * 3, "a band for each line");
     cr_assert(strstr(text, "o&quot;l,d&lt;&amp;&gt;"));
     free(text);
     holmes_results_destroy(r);

@@ -112,6 +112,23 @@ Test(svg, values_a_scale_cannot_show_make_a_gap)
     free(p.text);
 }
 
+Test(svg, a_band_lies_behind_its_line_and_breaks_where_it_has_no_edge)
+{
+    const double x[] = {1, 2, 3, 4, 5}, y[] = {2, 2, 2, 2, 2};
+    const double low[] = {1, 1, NAN, 1, 1}, high[] = {3, 40, 3, 3, 3};
+    struct holmes_svg_series s = {.name = "s", .x = x, .y = y, .n = 5, .low = low, .high = high};
+    struct holmes_svg_chart c = {.title = "t", .x = {"x"}, .y = {"y"}, .series = &s, .nseries = 1};
+    struct page p;
+
+    page_open(&p, "t");
+    holmes_svg_lines(p.f, 0, 0, 800, 400, &c);
+    page_close(&p);
+    cr_assert_eq(count(p.text, "fill-opacity=\"0.15\""), 2, "two pieces of a band");
+    cr_assert(strstr(p.text, ">40</text>"), "the axis does not reach the band's edge");
+    cr_assert_lt(strstr(p.text, "fill-opacity"), strstr(p.text, "class=\"s0\""));
+    free(p.text);
+}
+
 Test(svg, empty_and_constant_data_still_make_a_chart)
 {
     static const double x[] = {5}, y[] = {0};
