@@ -532,6 +532,61 @@ void holmes_link_destroy(struct holmes_link *l)
     free(l);
 }
 
+/* --- a command of the user's in a rank's network --------------------------------------------- */
+
+static void put_number(const char *name, uint64_t value)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%ju", (uintmax_t)value);
+    setenv(name, text, 1);
+}
+
+static _Noreturn void hook_main(const struct holmes_link *l, const struct holmes_link_call *call)
+{
+    char why[160];
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setpgid(0, 0); /* what it starts can be ended with it */
+    setenv("HOLMES_BENCH_SIDE", call->side, 1);
+    put_number("HOLMES_BENCH_RANK", (uint64_t)call->rank);
+    put_number("HOLMES_BENCH_PID", (uint64_t)call->pid);
+    put_number("HOLMES_BENCH_SIZE", call->size_bytes);
+    if (holmes_link_settle(l, call->rank, why, sizeof why) == 0 && dup2(2, 1) == 1)
+        execl("/bin/sh", "sh", "-c", call->command, (char *)NULL);
+    _exit(127);
+}
+
+int holmes_link_hook(const struct holmes_link *l, const struct holmes_link_call *call,
+                     volatile sig_atomic_t *stop, char *why, size_t why_len)
+{
+    uint64_t deadline = holmes_deadline_ms((uint64_t)call->timeout_s * 1000);
+    int status = 0, rc = 0;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        hook_main(l, call);
+    while (pid > 0 && rc == 0 && waitpid(pid, &status, WNOHANG) == 0) {
+        rc = *stop ? -EINTR : holmes_deadline_passed(deadline) ? -ETIMEDOUT : 0;
+        poll(NULL, 0, 5);
+    }
+    if (rc != 0) {
+        kill(-pid, SIGKILL);
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    if (rc == 0 && (pid < 0 || status != 0))
+        rc = -EIO;
+    if (rc != 0)
+        snprintf(why, why_len, "%s: rank %d: --link-hook \"%s\" %s", call->side, call->rank,
+                 call->command,
+                 rc == -EINTR       ? "was interrupted"
+                 : rc == -ETIMEDOUT ? "did not end within --timeout"
+                 : pid < 0          ? "could not be started"
+                                    : "failed");
+    return rc;
+}
+
 /* --- what others ask -------------------------------------------------------------------------- */
 
 int holmes_link_count(const struct holmes_link *l)

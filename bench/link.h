@@ -13,9 +13,11 @@
 #define HOLMES_BENCH_LINK_H
 
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define HOLMES_LINKS_MAX    8
 #define HOLMES_LINK_OUTSIDE (-1) /* no rank's namespace but the parent's */
@@ -69,6 +71,22 @@ int holmes_link_enter(const struct holmes_link *l, int rank);
 int holmes_link_environ(const struct holmes_link *l);
 /* The calling process lives at this rank from now on: its /sys too shows these interfaces only. */
 int holmes_link_settle(const struct holmes_link *l, int rank, char *why, size_t why_len);
+
+/* Who a hook is called for. */
+struct holmes_link_call {
+    const char *command; /* of sh */
+    const char *side;    /* HOLMES_BENCH_SIDE */
+    int rank;            /* HOLMES_BENCH_RANK */
+    pid_t pid;           /* HOLMES_BENCH_PID: the rank's process */
+    uint64_t size_bytes; /* HOLMES_BENCH_SIZE */
+    int timeout_s;
+};
+
+/* Runs the command in the rank's network; what it prints goes to stderr. 0; -EIO when it did not
+ * end with 0, -ETIMEDOUT when it had to be killed, -EINTR when *stop was set: then `why` is a
+ * sentence. */
+int holmes_link_hook(const struct holmes_link *l, const struct holmes_link_call *call,
+                     volatile sig_atomic_t *stop, char *why, size_t why_len);
 
 int holmes_link_count(const struct holmes_link *l); /* 1 on loopback */
 struct in_addr holmes_link_address(const struct holmes_link *l, int link, int rank);

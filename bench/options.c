@@ -31,6 +31,7 @@ enum {
     KEY_RATE,
     KEY_RTT,
     KEY_LOSS,
+    KEY_LINK_HOOK,
 };
 
 struct parse {
@@ -88,6 +89,10 @@ static const struct argp_option argp_options[] = {
      "second each way: 1G, 10G; a list like 1G,3G gives each rank that many NICs",
      0},
     {"rtt", KEY_RTT, "LIST", 0, "round trip that these links add: 20ms, 500us", 0},
+    {"link-hook", KEY_LINK_HOOK, "COMMAND", 0,
+     "before each side's first measurement of a size, for each of its ranks: run this by sh in the "
+     "rank's network, with HOLMES_BENCH_SIDE, _RANK, _PID and _SIZE (docs/bench.md)",
+     0},
     {"loss", KEY_LOSS, "LIST", 0, "share of the packets that they lose, each way: 1%, 0.1%", 0},
     {NULL, 0, NULL, 0, "What to write besides the table:", 4},
     {"csv", KEY_CSV, "FILE", 0, "every median, spread and ratio, one line each", 0},
@@ -420,6 +425,9 @@ static error_t parse_what(int key, char *arg, struct parse *p)
         return read_links(p, HOLMES_LINK_RATE, arg);
     case KEY_RTT:
         return read_links(p, HOLMES_LINK_RTT, arg);
+    case KEY_LINK_HOOK:
+        o->link_hook = arg;
+        return 0;
     case KEY_LOSS:
         return read_links(p, HOLMES_LINK_LOSS, arg);
     case KEY_CHECK:
@@ -481,6 +489,9 @@ static void links_fit(struct parse *p)
                    "--rate, --rtt and --loss name %d, %d and %d links: give one value for all, "
                    "or one for each",
                    p->nlinks[0], p->nlinks[1], p->nlinks[2]);
+    if (p->o->link_hook && a->nlinks == 0)
+        refuse(p, "--link-hook \"%s\": there are no links, give --rate, --rtt or --loss",
+               p->o->link_hook);
     for (int k = 0; k < a->nlinks; k++)
         a->shapes[k] = (struct holmes_link_shape){
             .bits_per_s = p->links[HOLMES_LINK_RATE][p->nlinks[HOLMES_LINK_RATE] > 1 ? k : 0],

@@ -36,6 +36,7 @@ struct holmes_bench_options {
     int nplugins;
     const char *device;
     struct holmes_link_attr link; /* nlinks 0: loopback */
+    const char *link_hook;        /* NULL: none */
     const char *csv, *json, *svg; /* NULL: not wanted */
 };
 

@@ -16,10 +16,12 @@
 #define TEAMS_MAX (HOLMES_BENCH_PLUGINS_MAX + 1)
 /* What one measurement takes when iterations are ours to choose: on loopback; over links, where it
  * has to outlast the streams' search for their speed; round trips of a link on top. */
-#define SAMPLE_NS      100000000.0
-#define LINK_SAMPLE_NS 500000000.0
-#define SAMPLE_RTTS    25
-#define ITERS_MAX      20000
+#define SAMPLE_NS         100000000.0
+#define LINK_SAMPLE_NS    500000000.0
+#define SAMPLE_RTTS       25
+#define ITERS_MAX         20000
+#define CALIBRATIONS_MAX  3
+#define CALIBRATION_SHARE 8 /* of a measurement, that a calibration must last */
 #define CALIBRATION_US                                                                             \
     2000.0 /* what an operation is expected to take before it is known: small sizes */
 
@@ -28,6 +30,7 @@ struct session {
     struct holmes_team *teams[TEAMS_MAX];
     int nteams;
     struct holmes_link *link; /* NULL: loopback */
+    volatile sig_atomic_t *stop;
     struct holmes_progress bar;
     uint64_t done_ms; /* of the bar's total: expected milliseconds */
     char *why;
@@ -244,6 +247,25 @@ static int prepare_team(struct session *s, int size, int team, int threads)
     return 0;
 }
 
+/* The side's streams are there, and have carried the verified pass if there was one. */
+static int call_hook(struct session *s, int size, int team)
+{
+    const struct holmes_bench_options *o = s->r->options;
+    struct holmes_link_call call = {
+        .command = o->link_hook,
+        .side = team < o->nplugins ? o->plugins[team].label : "reference",
+        .size_bytes = s->r->shapes[size].size_bytes,
+        .timeout_s = o->timeout_s,
+    };
+    int rc = 0;
+
+    for (call.rank = 0; call.rank < o->nranks && rc == 0 && call.command; call.rank++) {
+        call.pid = holmes_team_pid(s->teams[team], call.rank);
+        rc = holmes_link_hook(s->link, &call, s->stop, s->why, s->why_len);
+    }
+    return rc;
+}
+
 /* Every side, the reference with each number of threads. */
 static int prepare_size(struct session *s, int size)
 {
@@ -258,29 +280,36 @@ static int prepare_size(struct session *s, int size)
         show(s, size, -1, "reference");
         rc = prepare_team(s, size, o->nplugins, o->threads[i]);
     }
+    for (int t = 0; t < s->nteams && rc == 0; t++)
+        rc = call_hook(s, size, t);
     return rc;
 }
 
-/* How many operations fill a measurement, from a short one. */
+/* How many operations fill a measurement, from short ones: the first may be over before the streams
+ * have found their speed, so it only tells how long the next should be. */
 static int calibrate(struct session *s, int size, int measure, int variant)
 {
     struct holmes_cell *c = &s->r->cells[measure][size][variant];
-    bool small = s->r->shapes[size].size_bytes < (1 << 20);
+    uint32_t iters = s->r->shapes[size].size_bytes < (1 << 20) ? 20 : 2;
+    int passes = s->r->measures[measure] == HOLMES_BENCH_LATENCY ? 2 : 1;
     struct sample sample;
-    double fit;
-    int rc;
+    double fit = 0;
+    int rc = 0;
 
     c->iters = s->r->options->iters;
-    if (c->iters)
-        return 0;
-    rc = measure_once(s, size, measure, variant, small ? 10 : 1, small ? 20 : 2, &sample);
-    if (rc != 0)
-        return rc;
-    fit = sample_ns(s) / 1e3 / sample.us;
-    if (s->r->measures[measure] == HOLMES_BENCH_LATENCY)
-        fit /= 2;
-    c->iters = fit < 1 ? 1 : fit > ITERS_MAX ? ITERS_MAX : (int)fit;
-    return 0;
+    for (int attempt = 0; attempt < CALIBRATIONS_MAX && c->iters == 0; attempt++) {
+        rc = measure_once(s, size, measure, variant, (iters + 1) / 2, iters, &sample);
+        if (rc != 0)
+            return rc;
+        fit = sample_ns(s) / 1e3 / (sample.us * passes);
+        fit = fit < 1 ? 1 : fit > ITERS_MAX ? ITERS_MAX : fit;
+        if (fit < iters * CALIBRATION_SHARE)
+            break;
+        iters = (uint32_t)(fit / CALIBRATION_SHARE) + 1;
+    }
+    if (c->iters == 0)
+        c->iters = (int)fit;
+    return rc;
 }
 
 static void cell_add(struct holmes_cell *c, int round, const struct sample *sample)
@@ -332,7 +361,7 @@ static int measure_size(struct session *s, int size)
 int holmes_session_run(struct holmes_results *r, volatile sig_atomic_t *stop, char *why,
                        size_t why_len)
 {
-    struct session s = {.r = r, .why = why, .why_len = why_len};
+    struct session s = {.r = r, .stop = stop, .why = why, .why_len = why_len};
     int rc;
 
     holmes_progress_init(&s.bar, stderr, holmes_collective_name(r->options->collective),

@@ -85,6 +85,11 @@ static int team_fail(struct holmes_team *t, int rc, int rank, const char *what)
     return rc;
 }
 
+pid_t holmes_team_pid(const struct holmes_team *t, int rank)
+{
+    return t->members[rank].pid;
+}
+
 const char *holmes_team_why(const struct holmes_team *t)
 {
     return t->why;

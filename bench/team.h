@@ -40,6 +40,7 @@ int holmes_team_leave(struct holmes_team *t);
 /* After a RUN of LATENCY: what an even rank recorded of each message. */
 const float *holmes_team_message_us(const struct holmes_team *t, int rank);
 
+pid_t holmes_team_pid(const struct holmes_team *t, int rank);
 const char *holmes_team_why(const struct holmes_team *t);
 /* What rank 0 said it opened; "" before the join. */
 const char *holmes_team_about(const struct holmes_team *t);

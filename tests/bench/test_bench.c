@@ -532,6 +532,32 @@ Test(bench, every_side_runs_over_links_of_its_own)
     cr_assert(strstr(r.out, "round trip +1 ms"), "%s", r.out);
 }
 
+Test(bench, a_hook_runs_in_the_network_of_each_rank)
+{
+    static struct run r;
+
+    if (!links_allowed())
+        cr_skip_test("this user may make no network namespaces");
+    /* run_start cuts words at blanks: tabs stay */
+    expect_well(&r, "sendrecv -b 64K -e 64K --rounds 1 --iters 2 --rate 1G --reference-streams 1 "
+                    "-p good=" HOLMES_PLUGIN " --link-hook "
+                    "echo\t$HOLMES_BENCH_SIDE\t$HOLMES_BENCH_RANK\t$HOLMES_BENCH_SIZE;"
+                    "ip\t-br\taddress\tshow\tlink0;"
+                    "grep\tholmes-bench\t/proc/$HOLMES_BENCH_PID/comm");
+    cr_assert(strstr(r.err, "good 0 65536\n"), "%s", r.err);
+    cr_assert(strstr(r.err, "10.78.0.1/24"), "%s", r.err);
+    cr_assert(strstr(r.err, "reference 1 65536\n"), "%s", r.err);
+    cr_assert(strstr(r.err, "10.78.0.2/24"), "%s", r.err);
+    cr_assert_eq(count(r.err, "holmes-bench\n"), 4, "%s", r.err);
+    cr_assert_eq(run(&r, "sendrecv -e 8 --rate 1G --reference-streams 1 --link-hook false"), 1);
+    cr_assert(strstr(complaint(&r), "reference: rank 0: --link-hook \"false\" failed"), "%s",
+              r.err);
+    cr_assert_eq(run(&r, "sendrecv -e 8 --rate 1G --timeout 1 --link-hook exec\tsleep\t60"), 1);
+    cr_assert(strstr(complaint(&r), "did not end within --timeout"), "%s", r.err);
+    cr_assert_eq(run(&r, "sendrecv -e 8 --link-hook true"), 2);
+    cr_assert(strstr(complaint(&r), "there are no links"), "%s", r.err);
+}
+
 Test(bench, a_signal_ends_every_process_of_links_too)
 {
     if (!links_allowed())
