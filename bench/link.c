@@ -589,6 +589,11 @@ int holmes_link_hook(const struct holmes_link *l, const struct holmes_link_call 
 
 /* --- what others ask -------------------------------------------------------------------------- */
 
+const struct holmes_link_attr *holmes_link_attr(const struct holmes_link *l)
+{
+    return l ? &l->attr : NULL;
+}
+
 int holmes_link_count(const struct holmes_link *l)
 {
     return l ? l->attr.nlinks : 1;

@@ -50,6 +50,10 @@ const char *holmes_link_list_help(enum holmes_link_list what);
 uint64_t holmes_link_queue(const struct holmes_link_shape *shape);
 /* "1 Gbit/s each way, queue 5 ms, round trip +20 ms, loss 1 % each way". */
 void holmes_link_describe(const struct holmes_link_shape *shape, char *buf, size_t len);
+/* Stream i of n goes over link i modulo their number, and streams carry in proportion to their
+ * links' rates: what share the first `first` of them have. Equal shares where a link has no rate,
+ * and for NULL. */
+double holmes_link_part(const struct holmes_link_attr *attr, size_t first, size_t n);
 /* All links together, one way; 0 when one has no rate. */
 uint64_t holmes_link_total_rate(const struct holmes_link_attr *attr);
 
@@ -88,6 +92,8 @@ struct holmes_link_call {
 int holmes_link_hook(const struct holmes_link *l, const struct holmes_link_call *call,
                      volatile sig_atomic_t *stop, char *why, size_t why_len);
 
+/* What it was made with; NULL on loopback. */
+const struct holmes_link_attr *holmes_link_attr(const struct holmes_link *l);
 int holmes_link_count(const struct holmes_link *l); /* 1 on loopback */
 struct in_addr holmes_link_address(const struct holmes_link *l, int link, int rank);
 /* "netem", "a relay", or "" where nothing is delayed or lost. */

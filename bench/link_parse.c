@@ -120,6 +120,30 @@ uint64_t holmes_link_total_rate(const struct holmes_link_attr *attr)
     return sum;
 }
 
+/* Of one of `n` streams. */
+static double stream_rate(const struct holmes_link_attr *attr, size_t stream, size_t n)
+{
+    size_t nlinks = (size_t)attr->nlinks, link = stream % nlinks;
+    size_t sharers = n / nlinks + (link < n % nlinks);
+
+    return (double)attr->shapes[link].bits_per_s / (double)sharers;
+}
+
+double holmes_link_part(const struct holmes_link_attr *attr, size_t first, size_t n)
+{
+    double sum = 0, before = 0;
+
+    if (first == n)
+        return 1;
+    if (!attr || holmes_link_total_rate(attr) == 0)
+        return (double)first / (double)n;
+    for (size_t i = 0; i < n; i++) {
+        sum += stream_rate(attr, i, n);
+        before += i < first ? stream_rate(attr, i, n) : 0;
+    }
+    return before / sum;
+}
+
 void holmes_link_describe(const struct holmes_link_shape *shape, char *buf, size_t len)
 {
     char rate[64] = "no limit of rate", rtt[48] = "", loss[48] = "";

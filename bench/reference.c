@@ -144,8 +144,8 @@ static int reference_join(const struct holmes_rank_attr *a, const struct holmes_
     if (rc != 0)
         snprintf(about, about_len, "cannot connect the streams: %s", holmes_strerror(rc));
     else if (a->link)
-        snprintf(about, about_len, "TCP over the links, stream i over link i %% %d",
-                 holmes_link_count(a->link));
+        snprintf(about, about_len, "TCP over the links%s",
+                 holmes_link_count(a->link) > 1 ? " in turns, each with its link's share" : "");
     else
         snprintf(about, about_len, "TCP on 127.0.0.1");
     return rc;
@@ -171,9 +171,11 @@ size_t holmes_reference_share(const struct holmes_rank_work *w, size_t bytes, si
     size_t block = step % blocks;
     size_t begin = elements * block / blocks * element;
     size_t end = elements * (block + 1) / blocks * element;
-    size_t from = begin + (end - begin) * s / n;
+    double bytes_in = (double)(end - begin);
+    const struct holmes_link_attr *links = holmes_link_attr(w->attr->link);
+    size_t from = begin + (size_t)(bytes_in * holmes_link_part(links, s, n));
 
-    *len = begin + (end - begin) * (s + 1) / n - from;
+    *len = begin + (size_t)(bytes_in * holmes_link_part(links, s + 1, n)) - from;
     return from;
 }
 

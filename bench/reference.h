@@ -32,7 +32,7 @@ size_t holmes_reference_steps(const struct holmes_rank_attr *a);
  * the data of a ring depend on each other. Larger ones go as fast as the streams take them. */
 bool holmes_reference_chained(const struct holmes_reference_run *run);
 /* A piece of a buffer that holds `blocks` of them (whole elements): of block `step` the part that
- * stream `s` of `n` carries. Returns its offset. */
+ * stream `s` of `n` carries (holmes_link_part). Returns its offset. */
 size_t holmes_reference_share(const struct holmes_rank_work *w, size_t bytes, size_t blocks,
                               size_t step, size_t s, size_t n, size_t *len);
 

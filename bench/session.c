@@ -105,6 +105,18 @@ static double sample_ns(const struct session *s)
     return a->nlinks ? LINK_SAMPLE_NS + (double)rtt_us * 1e3 * SAMPLE_RTTS : SAMPLE_NS;
 }
 
+/* How many operations the wire would let through in one measurement; 0 without a rate. */
+static double operations_of_wire(const struct session *s, int size, int measure)
+{
+    const struct holmes_bench_options *o = s->r->options;
+    double bytes = (double)s->r->shapes[size].size_bytes;
+    double rate = (double)holmes_link_total_rate(&o->link);
+
+    if (s->r->measures[measure] == HOLMES_BENCH_LATENCY)
+        return 0;
+    return sample_ns(s) / 8e9 * rate / (bytes * holmes_collective_factor(o->collective, o->nranks));
+}
+
 /* Adds (sign 1) or takes away (-1) what the links have carried so far. */
 static void count_links(struct session *s, int variant, int sign)
 {
@@ -307,8 +319,11 @@ static int calibrate(struct session *s, int size, int measure, int variant)
             break;
         iters = (uint32_t)(fit / CALIBRATION_SHARE) + 1;
     }
+    /* A stall in a calibration makes the measurements no shorter than makes sense. */
+    if (fit < operations_of_wire(s, size, measure) / 4)
+        fit = operations_of_wire(s, size, measure) / 4;
     if (c->iters == 0)
-        c->iters = (int)fit;
+        c->iters = (int)(fit < ITERS_MAX ? fit : ITERS_MAX);
     return rc;
 }
 

@@ -90,6 +90,21 @@ Test(link_list, reads_as_people_say_it)
     cr_assert_eq(holmes_link_total_rate(&two), 0, "no share of what has no limit");
 }
 
+Test(link_list, streams_carry_what_their_links_can)
+{
+    struct holmes_link_attr two = {.nlinks = 2, .shapes = {{1000, 0, 0}, {3000, 0, 0}}};
+
+    cr_assert_float_eq(holmes_link_part(&two, 1, 2), 0.25, 1e-9);
+    cr_assert_float_eq(holmes_link_part(&two, 1, 3), 0.125, 1e-9, "two share link 0");
+    cr_assert_float_eq(holmes_link_part(&two, 2, 3), 0.875, 1e-9);
+    cr_assert_eq(holmes_link_part(&two, 3, 3), 1);
+    cr_assert_eq(holmes_link_part(&two, 0, 3), 0);
+    cr_assert_eq(holmes_link_part(&two, 1, 1), 1, "one stream, one link");
+    cr_assert_eq(holmes_link_part(NULL, 3, 4), 0.75);
+    two.shapes[1].bits_per_s = 0;
+    cr_assert_eq(holmes_link_part(&two, 1, 2), 0.5);
+}
+
 /* --- packets ---------------------------------------------------------------------------------- */
 
 #define DEVICE (sizeof(struct virtio_net_hdr))
