@@ -27,6 +27,7 @@ enum {
     KEY_MEASURE,
     KEY_TIMEOUT,
     KEY_DEVICE,
+    KEY_BACKEND,
     KEY_TYPE,
     KEY_RATE,
     KEY_RTT,
@@ -51,6 +52,12 @@ static const struct argp_option argp_options[] = {
      "the environment of this side's processes only. Give it again for each side to compare. "
      "Without "
      "any, only the reference runs",
+     0},
+    {"backend", KEY_BACKEND, "WHAT", 0,
+     "net (default): the plugin's calls are made here, on host memory. nccl: by NCCL, on GPUs, "
+     "with "
+     "each plugin in turn as its network; PLUGIN none: with its own (NCCL_NET=Socket or IB "
+     "chooses)",
      0},
     {"device", KEY_DEVICE, "NAME", 0, "the plugins' device of this name (default: the first)", 0},
     {"reference-streams", KEY_STREAMS, "LIST", 0,
@@ -147,6 +154,7 @@ static const char argp_doc[] =
     "  holmes-bench all_reduce -p ./libnccl-net-holmes.so -n 4 -b 1M -e 256M -f 16\n"
     "  holmes-bench sendrecv -p new=build/libnccl-net-holmes.so -p old=/opt/libnccl-net-holmes.so\n"
     "  holmes-bench sendrecv -p one=holmes,HOLMES_LANES=1 -p four=holmes,HOLMES_LANES=4\n"
+    "  holmes-bench all_reduce --backend nccl -p holmes -p socket=none,NCCL_NET=Socket\n"
     "  holmes-bench all_gather --reference-streams 4 --csv streams.csv --svg streams.svg\n"
     "\n"
     "Exit status: 0 all is well; 1 wrong results or a plugin that failed; 2 usage.";
@@ -345,6 +353,14 @@ static error_t read_type(struct parse *p, const char *text)
     return 0;
 }
 
+static error_t read_backend(struct parse *p, const char *text)
+{
+    p->o->through_nccl = strcmp(text, "nccl") == 0;
+    if (!p->o->through_nccl && strcmp(text, "net") != 0)
+        return refuse(p, "--backend \"%s\": give net or nccl", text);
+    return 0;
+}
+
 static error_t read_measure(struct parse *p, const char *text)
 {
     p->o->no_latency = strcmp(text, "bandwidth") == 0;
@@ -416,6 +432,8 @@ static error_t parse_what(int key, char *arg, struct parse *p)
     case KEY_BOTH_WAYS:
         o->both_ways = true;
         return 0;
+    case KEY_BACKEND:
+        return read_backend(p, arg);
     case KEY_MEASURE:
         return read_measure(p, arg);
     case KEY_NO_REFERENCE:
@@ -523,6 +541,15 @@ static int options_fit(struct parse *p)
     else if (o->collective != HOLMES_SENDRECV && (o->no_latency || o->no_bandwidth))
         refuse(p, "--measure is for sendrecv; %s has one measure",
                holmes_collective_name(o->collective));
+    else if (o->through_nccl && o->nplugins == 0)
+        refuse(p, "--backend nccl without --plugin: name a plugin, or none for NCCL's own network");
+    else if (o->through_nccl && o->device)
+        refuse(p,
+               "--device %s is for --backend net: NCCL chooses by NCCL_IB_HCA and "
+               "NCCL_SOCKET_IFNAME",
+               o->device);
+    else if (o->through_nccl && o->link.nlinks > 0)
+        refuse(p, "--rate, --rtt and --loss are for --backend net");
     else if (!o->reference && o->nplugins == 0)
         refuse(p, "--no-reference and no --plugin: nothing is left to measure");
     else if (!holmes_shape_of(o->collective, o->max_bytes, o->nranks, o->type, &shape))

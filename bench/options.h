@@ -35,6 +35,7 @@ struct holmes_bench_options {
     struct holmes_bench_plugin plugins[HOLMES_BENCH_PLUGINS_MAX];
     int nplugins;
     const char *device;
+    bool through_nccl;            /* --backend nccl */
     struct holmes_link_attr link; /* nlinks 0: loopback */
     const char *link_hook;        /* NULL: none */
     const char *csv, *json, *svg; /* NULL: not wanted */

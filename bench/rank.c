@@ -19,15 +19,14 @@ struct rank {
     const struct holmes_runner_ops *ops;
     struct holmes_runner *runner;
     struct holmes_rank_work work;
-    size_t in_mapped, out_mapped;
 };
 
 static void buffers_free(struct rank *r)
 {
     if (r->work.in)
-        munmap(r->work.in, r->in_mapped);
+        munmap(r->work.in, r->work.in_room);
     if (r->work.out)
-        munmap(r->work.out, r->out_mapped);
+        munmap(r->work.out, r->work.out_room);
     r->work.in = r->work.out = NULL;
 }
 
@@ -47,12 +46,12 @@ static int buffers_map(struct rank *r)
     if (r->work.in && r->work.out)
         return 0;
     holmes_shape_of(a->collective, a->max_bytes, a->nranks, a->type, &largest);
-    r->in_mapped = largest.in_bytes;
-    r->out_mapped = a->collective == HOLMES_SENDRECV
-                        ? holmes_window_bytes_max(a->max_bytes, a->window)
-                        : largest.out_bytes;
-    r->work.in = buffer_map(r->in_mapped);
-    r->work.out = buffer_map(r->out_mapped);
+    r->work.in_room = largest.in_bytes;
+    r->work.out_room = a->collective == HOLMES_SENDRECV
+                           ? holmes_window_bytes_max(a->max_bytes, a->window)
+                           : largest.out_bytes;
+    r->work.in = buffer_map(r->work.in_room);
+    r->work.out = buffer_map(r->work.out_room);
     return r->work.in && r->work.out ? 0 : -ENOMEM;
 }
 
@@ -65,7 +64,7 @@ static int rank_prepare(struct rank *r, const struct holmes_bench_command *cmd,
 
     if (rc != 0) {
         snprintf(reply->text, sizeof reply->text, "no memory for buffers of %zu bytes",
-                 r->in_mapped + r->out_mapped);
+                 r->work.in_room + r->work.out_room);
         return rc;
     }
     holmes_shape_of(a->collective, cmd->size_bytes, a->nranks, a->type, &w->shape);
@@ -161,6 +160,8 @@ static const struct holmes_runner_ops *runner_of(const struct holmes_rank_attr *
 {
     if (!a->plugin)
         return &holmes_runner_reference;
+    if (a->through_nccl)
+        return &holmes_runner_nccl;
     return a->collective == HOLMES_SENDRECV ? &holmes_runner_sendrecv : &holmes_runner_plugin;
 }
 

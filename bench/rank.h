@@ -65,6 +65,8 @@ struct holmes_rank_attr {
     bool both_ways;              /* sendrecv: the bandwidth test sends in both directions at once */
     int timeout_s;               /* of any single operation */
     const char *plugin, *device; /* plugin NULL: the reference */
+    bool through_nccl;           /* and its kernels, on GPUs; plugin "none": its own network */
+    const char *nccl, *cuda;     /* libraries; NULL: libnccl.so.2, libcuda.so.1 */
     /* reference: this rank's listening socket, where the next one (or the partner) listens, and
      * what a connection must say first */
     int listen_fd;
@@ -84,6 +86,7 @@ struct holmes_rank_work {
     struct holmes_shape shape;
     size_t window; /* sendrecv: messages under way, each with its own part of `out` */
     void *in, *out;
+    size_t in_room, out_room; /* bytes mapped there: for the largest size */
     uint32_t salt;
 };
 
@@ -113,6 +116,7 @@ struct holmes_runner_ops {
 };
 extern const struct holmes_runner_ops holmes_runner_plugin;   /* collectives */
 extern const struct holmes_runner_ops holmes_runner_sendrecv; /* of a plugin */
+extern const struct holmes_runner_ops holmes_runner_nccl;     /* all of a plugin's, by NCCL */
 extern const struct holmes_runner_ops holmes_runner_reference;
 
 /* Connects a plugin's rank with the rendezvous that the JOIN command tells of. */

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "clock.h"
 #include "log.h"
 #include "pattern.h"
@@ -259,12 +260,6 @@ static int verify_run(struct holmes_runner *r, const struct holmes_rank_work *w,
     return run_timed(r, w, &run, 1, &t);
 }
 
-static uint64_t check_message(const struct holmes_rank_work *w)
-{
-    return holmes_pattern_check(w->out, 0, w->shape.count, w->attr->type,
-                                holmes_rank_partner(w->attr->rank), w->salt);
-}
-
 static int reference_verify(struct holmes_runner *r, const struct holmes_rank_work *w,
                             const struct holmes_bench_command *cmd, uint64_t *wrong, char *why,
                             size_t why_len)
@@ -278,12 +273,12 @@ static int reference_verify(struct holmes_runner *r, const struct holmes_rank_wo
         return reference_fail(r, w, rc, why, why_len);
     }
     rc = verify_run(r, w, cmd, HOLMES_BENCH_LATENCY);
-    *wrong = check_message(w);
+    *wrong = holmes_check_messages(w, 1);
     holmes_pattern_poison(w->out, w->shape.out_bytes);
     if (rc == 0)
         rc = verify_run(r, w, cmd, HOLMES_BENCH_BANDWIDTH);
     if (rc == 0 && (a->both_ways || a->rank % 2 == 1))
-        *wrong += check_message(w);
+        *wrong += holmes_check_messages(w, 1);
     return reference_fail(r, w, rc, why, why_len);
 }
 

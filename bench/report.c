@@ -229,9 +229,9 @@ static void print_preface(const struct holmes_results *r, FILE *out)
     char host[65] = "";
 
     gethostname(host, sizeof host - 1);
-    fprintf(out, "# holmes-bench %s: %d ranks on %s (%ld CPUs), %s, median of %d rounds\n",
-            holmes_collective_name(o->collective), o->nranks, host, sysconf(_SC_NPROCESSORS_ONLN),
-            type_name(o), o->rounds);
+    fprintf(out, "# holmes-bench %s%s: %d ranks on %s (%ld CPUs), %s, median of %d rounds\n",
+            holmes_collective_name(o->collective), o->through_nccl ? " through NCCL" : "",
+            o->nranks, host, sysconf(_SC_NPROCESSORS_ONLN), type_name(o), o->rounds);
     for (int k = 0; k < o->link.nlinks; k++) {
         char text[160];
 

@@ -215,11 +215,11 @@ int holmes_report_json(const struct holmes_results *r, FILE *out)
         for (int s = 0; s < r->nsizes_done; s++)
             for (int v = 0; v < r->nvariants; v++)
                 json_array_append_new(cells, json_cell(r, m, s, v));
-    root = json_pack("{s:s, s:i, s:s, s:i, s:b, s:o, s:o, s:o}", "collective",
-                     holmes_collective_name(r->options->collective), "ranks", r->options->nranks,
-                     "type", type_name(r), "rounds", r->options->rounds, "both_ways",
-                     r->options->both_ways, "links", json_links(r), "sides", json_sides(r),
-                     "results", cells);
+    root = json_pack("{s:s, s:s, s:i, s:s, s:i, s:b, s:o, s:o, s:o}", "collective",
+                     holmes_collective_name(r->options->collective), "backend",
+                     r->options->through_nccl ? "nccl" : "net", "ranks", r->options->nranks, "type",
+                     type_name(r), "rounds", r->options->rounds, "both_ways", r->options->both_ways,
+                     "links", json_links(r), "sides", json_sides(r), "results", cells);
     if (!root)
         return -ENOMEM;
     rc = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9));

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "comm_net.h"
 #include "log.h"
-#include "pattern.h"
 #include "rank.h"
 #include "rendezvous.h"
 
@@ -129,23 +129,10 @@ static int plugin_run(struct holmes_runner *r, const struct holmes_rank_work *w,
     return rc;
 }
 
-static uint64_t check_gathered(const struct holmes_rank_work *w)
-{
-    const struct holmes_rank_attr *a = w->attr;
-    size_t block = w->shape.count * holmes_dtype_size(a->type);
-    uint64_t wrong = 0;
-
-    for (int i = 0; i < a->nranks; i++)
-        wrong += holmes_pattern_check((const char *)w->out + (size_t)i * block, 0, w->shape.count,
-                                      a->type, i, w->salt);
-    return wrong;
-}
-
 static int plugin_verify(struct holmes_runner *r, const struct holmes_rank_work *w,
                          const struct holmes_bench_command *cmd, uint64_t *wrong, char *why,
                          size_t why_len)
 {
-    const struct holmes_rank_attr *a = r->attr;
     int rc;
 
     (void)cmd;
@@ -154,13 +141,7 @@ static int plugin_verify(struct holmes_runner *r, const struct holmes_rank_work 
         holmes_rank_explain(w, rc, why, why_len);
         return rc;
     }
-    if (a->collective == HOLMES_ALL_REDUCE)
-        *wrong = holmes_pattern_check_sum(w->out, 0, w->shape.count, a->type, a->nranks, w->salt);
-    else if (a->collective == HOLMES_ALL_GATHER)
-        *wrong = check_gathered(w);
-    else if (a->collective == HOLMES_REDUCE_SCATTER)
-        *wrong = holmes_pattern_check_sum(w->out, (size_t)a->rank * w->shape.count, w->shape.count,
-                                          a->type, a->nranks, w->salt);
+    *wrong = holmes_check_collective(w);
     return 0;
 }
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "clock.h"
 #include "comm_net.h"
 #include "flow.h"
@@ -326,18 +327,6 @@ static int sendrecv_run(struct holmes_runner *r, const struct holmes_rank_work *
     return rc;
 }
 
-static uint64_t check_received(const struct holmes_rank_work *w, size_t messages)
-{
-    const struct holmes_rank_attr *a = w->attr;
-    uint64_t wrong = 0;
-
-    for (size_t i = 0; i < messages; i++)
-        wrong +=
-            holmes_pattern_check((const char *)w->out + i * w->shape.size_bytes, 0, w->shape.count,
-                                 a->type, holmes_rank_partner(a->rank), w->salt);
-    return wrong;
-}
-
 /* Back and forth, then a full window, which odd ranks receive, or all. */
 static int sendrecv_verify(struct holmes_runner *r, const struct holmes_rank_work *w,
                            const struct holmes_bench_command *cmd, uint64_t *wrong, char *why,
@@ -350,12 +339,12 @@ static int sendrecv_verify(struct holmes_runner *r, const struct holmes_rank_wor
         return rc;
     rc = move(r, w, HOLMES_BENCH_LATENCY, 1, NULL);
     if (rc == 0) {
-        *wrong = check_received(w, 1);
+        *wrong = holmes_check_messages(w, 1);
         holmes_pattern_poison(w->out, w->shape.out_bytes * w->window);
         rc = move(r, w, HOLMES_BENCH_BANDWIDTH, w->window, NULL);
     }
     if (rc == 0 && (r->attr->both_ways || !serves(r)))
-        *wrong += check_received(w, w->window);
+        *wrong += holmes_check_messages(w, w->window);
     if (rc != 0)
         holmes_rank_explain(w, rc, why, why_len);
     return rc;

@@ -78,6 +78,7 @@ static int start_teams(struct session *s, volatile sig_atomic_t *stop)
                     .timeout_s = o->timeout_s,
                     .plugin = plugin ? o->plugins[i].path : NULL,
                     .device = o->device,
+                    .through_nccl = o->through_nccl,
                     .link = s->link,
                 },
             .stop = stop,

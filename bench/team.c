@@ -20,6 +20,7 @@
 #include "env.h"
 #include "log.h"
 #include "rendezvous.h"
+#include "runner_nccl.h"
 
 #define BEAT_STRIDE 64  /* bytes: one cache line for each rank */
 #define GRACE_MS    500 /* after one rank's error, for the death that may have caused it */
@@ -138,10 +139,12 @@ static void close_team_fds(struct holmes_team *t, int but_listen)
 }
 
 /* Before the plugin is loaded, and of this process alone. */
-static void settings_apply(const struct holmes_team_attr *a)
+static void settings_apply(const struct holmes_team_attr *a, const struct holmes_rank_attr *rank)
 {
     enum holmes_log_level level;
 
+    if (a->rank.through_nccl && a->rank.plugin)
+        holmes_nccl_environ(rank);
     for (int i = 0; i < a->nsettings; i++)
         putenv((char *)a->settings[i]);
     if (holmes_log_level_parse(holmes_env_string(HOLMES_ENV_LOG), &level) == 0)
@@ -170,7 +173,7 @@ static _Noreturn void child_main(struct holmes_team *t, int rank, int fd, pid_t 
         close_team_fds(other, attr.listen_fd);
     if (holmes_link_environ(attr.link) != 0)
         _exit(1);
-    settings_apply(&t->attr);
+    settings_apply(&t->attr, &attr);
     exit(holmes_rank_serve(&attr, fd));
 }
 

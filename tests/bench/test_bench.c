@@ -2,6 +2,7 @@
  * behind. Times are never looked at. */
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -490,6 +491,19 @@ static void expect_end_by_signal(const char *line)
         cr_assert_eq(status, cases[i].status, "signal %d: status %d\n%s", cases[i].sig, status,
                      r.err);
     }
+}
+
+/* On a machine with the driver of a GPU this would go further. */
+Test(bench, nccl_without_a_gpu_is_refused)
+{
+    static struct run r;
+
+    if (dlopen("libcuda.so.1", RTLD_LAZY))
+        cr_skip_test("libcuda.so.1 is here");
+    cr_assert_eq(run(&r, "all_reduce --backend nccl -e 8 --csv @/a -p " HOLMES_PLUGIN), 1);
+    cr_assert(strstr(complaint(&r), "--backend nccl: the CUDA driver is not here: libcuda.so.1"),
+              "%s", r.err);
+    cr_assert_eq(files_in_folder(), 0);
 }
 
 Test(bench, a_signal_ends_every_process)

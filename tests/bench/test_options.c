@@ -83,7 +83,7 @@ Test(options, a_side_carries_settings_of_its_own)
         parsed("sendrecv --both-ways -p a=x,y.so,HOLMES_LANES=4,NCCL_IB_HCA==mlx5_0:1,mlx5_1=,_X= "
                "-p ./libnccl-net-b.so,HOLMES_FABRIC=d0=1,d1:1=2");
 
-    cr_assert(o.both_ways);
+    cr_assert(o.both_ways && !o.through_nccl);
     cr_assert_str_eq(o.plugins[0].label, "a");
     cr_assert_str_eq(o.plugins[0].path, "x,y.so");
     cr_assert_eq(o.plugins[0].nsettings, 3);
@@ -95,6 +95,7 @@ Test(options, a_side_carries_settings_of_its_own)
     cr_assert_str_eq(o.plugins[1].settings[0], "HOLMES_FABRIC=d0=1,d1:1=2");
     o = parsed("sendrecv");
     cr_assert_not(o.both_ways);
+    cr_assert(parsed("all_reduce --backend nccl -p none").through_nccl);
 }
 
 Test(options, stream_lists_are_numbers_and_ranges)
@@ -159,6 +160,10 @@ Test(options, refuses_naming_value_and_remedy)
         {"all_reduce -p a=x.so,A=,B=,C=,D=,E=,F=,G=,H=,I=,J=,K=,L=,M=,N=,O=,P=,Q=", "Q=",
          "more than 16 settings"},
         {"all_reduce --both-ways", "--both-ways", "sendrecv"},
+        {"all_reduce --backend gpu", "\"gpu\"", "net or nccl"},
+        {"all_reduce --backend nccl", "--backend nccl", "none for NCCL's own"},
+        {"all_reduce --backend nccl -p none --device eth0", "eth0", "NCCL_SOCKET_IFNAME"},
+        {"all_reduce --backend nccl -p none --rtt 20ms", "--rtt", "--backend net"},
         {"sendrecv --measure speed", "\"speed\"", "latency, bandwidth or both"},
         {"all_reduce --measure latency", "--measure", "sendrecv"},
         {"all_reduce -p ''", "\"\"", "no plugin"},

@@ -33,9 +33,10 @@ train=$build/trainer/holmes-train
 test_cuda=$build/tests/kernels/test_cuda
 nccl_probe=$build/tests/gpu/nccl_pair
 test_comm=$build/tests/gpu/test_comm_nccl_real
+bench=$build/bench/holmes-bench
 plugin=$build/plugin/libnccl-net-holmes.so
 library=$build/kernels/cuda/libholmes-kernels-cuda.so
-for file in "$train" "$test_cuda" "$nccl_probe" "$test_comm" "$plugin" "$library"; do
+for file in "$train" "$test_cuda" "$nccl_probe" "$test_comm" "$bench" "$plugin" "$library"; do
     [ -e "$file" ]
     need $? "$file is not there: ninja -C $build makes it"
     [ ! -e "$file" ] || ldd "$file" 2>/dev/null | grep 'not found' >"$work/ldd"
@@ -126,6 +127,15 @@ if env "${one_gpu[@]}" TEST_NET_PLUGIN="$plugin" timeout 60 "$test_comm" -j1 >"$
     row "the trainer's communicators" passed "$(grep -o 'Tested: [0-9]*' "$work/comm")"
 else
     row "the trainer's communicators" failed "$(grep -m 1 -E 'rank [0-9]|CRASH|FAIL' "$work/comm")"
+fi
+
+if env "${one_gpu[@]}" timeout 60 "$bench" sendrecv --backend nccl -p holmes="$plugin" \
+    -p socket=none,NCCL_NET=Socket -b 1M -e 1M --rounds 3 --no-reference --csv "$work/bench.csv" \
+    >"$work/bench" 2>&1; then
+    row 'holmes-bench through NCCL' passed "$(awk -F, '$2 == "bandwidth" && $7 == "socket" {
+        printf "1 MiB, Socket over Holmes: %.2f", $22 }' "$work/bench.csv")"
+else
+    row 'holmes-bench through NCCL' failed "$(grep -m 1 'holmes-bench: ' "$work/bench")"
 fi
 
 # --- speed ------------------------------------------------------------------------------------

@@ -66,6 +66,7 @@ int holmes_cuda_driver_open(const char *path, struct holmes_cuda_driver *out, ch
     static const struct symbol symbols[] = {CUDA(init, "cuInit"),
                                             CUDA(ctx_current, "cuCtxGetCurrent"),
                                             CUDA(ctx_set, "cuCtxSetCurrent"),
+                                            CUDA(device_count, "cuDeviceGetCount"),
                                             CUDA(device, "cuDeviceGet"),
                                             CUDA(primary_ctx, "cuDevicePrimaryCtxRetain"),
                                             CUDA(stream_create, "cuStreamCreate"),

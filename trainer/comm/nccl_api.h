@@ -62,6 +62,7 @@ struct holmes_cuda_driver {
     int (*init)(unsigned flags);
     int (*ctx_current)(void **ctx);
     int (*ctx_set)(void *ctx);
+    int (*device_count)(int *n);
     int (*device)(int *device, int ordinal);
     int (*primary_ctx)(void **ctx, int device);
     int (*stream_create)(void **stream, unsigned flags);
