@@ -47,6 +47,8 @@ enum holmes_env_type {
     X(HOLD_US, "HOLMES_HOLD_US", INT, "500", 0, 100000, NULL,                                      \
       "microseconds after which a clear-to-send or count that waited for company over tcp goes "   \
       "out without its caller; 0: none waits")                                                     \
+    X(EAGER, "HOLMES_EAGER", INT, "2048", 0, 2048, NULL,                                           \
+      "bytes up to which a send over tcp does not wait for its receive; 0: all wait")              \
     X(PROBE_MS, "HOLMES_PROBE_MS", INT, "1000", 1, 60000, NULL,                                    \
       "milliseconds that the probe of an RDMA path may take when its ends do not tell")            \
     X(FABRIC, "HOLMES_FABRIC", STRING, NULL, 0, 0, NULL,                                           \

@@ -361,6 +361,9 @@ int conn_watch(struct holmes_conn *c)
     rc = request_poll(c); /* what the lanes delivered before they ended counts */
     if (rc != 0)
         rc = conn_wire_error(c, rc);
+    /* Small messages of a peer that closed in order may still wait for receives. */
+    if (rc == 0 && c->peer_error == 0 && c->oob_ended && request_eager_is_enough(c))
+        return 0;
     if (rc == 0 && (now >= c->gone_deadline_ns || (lane_error != 0 && c->oob_ended)))
         rc = c->peer_error != 0 ? c->peer_error : -ECONNRESET;
     if (rc != 0)

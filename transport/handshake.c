@@ -808,6 +808,7 @@ static int step_peer_up(struct holmes_conn *c)
         return rc;
     conn_enter(c, CONN_READY);
     c->nstreams = path_streams(c);
+    c->q.eager_max = request_eager_max(c);
     holmes_info(NET, "conn %llu %s:%s %s %s:%s %s over %s (%s, peer %s), %d lane%s: %s",
                 (unsigned long long)c->id, c->host, c->wanted->nic.name, c->sending ? "->" : "<-",
                 c->peer_host, c->peer_nic, c->ops->name,

@@ -294,12 +294,12 @@ uint32_t proto_imm_encode(const struct proto_imm *i)
 
 int proto_imm_decode(uint32_t wire, struct proto_imm *out)
 {
-    if (wire >> 30 > PROTO_IMM_RECORD)
-        return -EPROTO;
     out->mode = (enum proto_imm_mode)(wire >> 30);
     out->generation = wire >> 27 & (PROTO_GENERATIONS - 1);
     out->slot = wire >> 19 & 0xff;
     out->size = wire & PROTO_IMM_SIZE_MAX;
+    if (out->mode == PROTO_IMM_EAGER && (out->slot >= PROTO_EAGERS || out->size > PROTO_EAGER_MAX))
+        return -EPROTO;
     return 0;
 }
 _Static_assert(PROTO_SLOTS <= 256, "a slot has 8 bits in the immediate");

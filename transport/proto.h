@@ -6,7 +6,8 @@
  * it. docs/protocol.md tells the exchange as a story.
  *
  * Version history: 1, the first. 2: the wire is chosen per connection (offer, probe, verdict); keys
- * of further rails and parts of a buffer in the clear-to-send.
+ * of further rails and parts of a buffer in the clear-to-send. 3: small messages go ahead of
+ * clear-to-sends (eager).
  */
 #ifndef HOLMES_PROTO_H
 #define HOLMES_PROTO_H
@@ -19,7 +20,7 @@
 #include "driver.h"
 #include "transport.h"
 
-#define PROTO_VERSION 2
+#define PROTO_VERSION 3
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire layouts are little-endian");
 
@@ -245,9 +246,24 @@ struct proto_send_control {
     uint8_t pad[48];
     struct proto_cts cts[PROTO_SLOTS];
 };
+/* A small message that did not wait for its clear-to-send, written by the sender into the
+ * receiver's memory. It fills the receive that a send of this tag would have found: of the first
+ * group with a free buffer the first one whose tag fits. The sender draws the same conclusion when
+ * the clear-to-sends of that group come, so both count messages alike. */
+#define PROTO_EAGER_MAX 2048u /* bytes of such a message */
+#define PROTO_EAGERS    16    /* number n lives in (n-1) % EAGERS */
+struct proto_eager {
+    uint64_t number; /* of the eager messages, from 1 on */
+    int32_t tag;
+    uint32_t len;
+    uint8_t bytes[PROTO_EAGER_MAX];
+};
+_Static_assert(sizeof(struct proto_eager) == 16 + PROTO_EAGER_MAX, "no padding");
+
 /* Memory of a receiver. */
 struct proto_recv_control {
     struct proto_record record[PROTO_SLOTS][HOLMES_MAX_LANES];
+    struct proto_eager eager[PROTO_EAGERS];
 };
 
 /* ---- the 32-bit immediate ---- */
@@ -256,6 +272,7 @@ enum proto_imm_mode {
     PROTO_IMM_SIZED,  /* one write, the size is in the immediate */
     PROTO_IMM_FULL,   /* one write, the size is the receive buffer's */
     PROTO_IMM_RECORD, /* a record tells */
+    PROTO_IMM_EAGER,  /* slot and generation count eager messages; the size is in the immediate */
 };
 #define PROTO_IMM_SIZE_MAX ((1u << 19) - 1)
 #define PROTO_GENERATIONS  8u
@@ -267,7 +284,7 @@ struct proto_imm {
 };
 
 uint32_t proto_imm_encode(const struct proto_imm *i);
-int proto_imm_decode(uint32_t wire, struct proto_imm *out); /* -EPROTO for an unknown mode */
+int proto_imm_decode(uint32_t wire, struct proto_imm *out); /* -EPROTO: no such eager message */
 
 static inline unsigned proto_slot(uint64_t seq)
 {

@@ -56,15 +56,26 @@ struct holmes_request *request_get(struct holmes_conn *c, enum request_kind kind
     return r;
 }
 
+static void request_put(struct holmes_request *r)
+{
+    holmes_list_remove(&r->link);
+    r->kind = REQUEST_FREE;
+    holmes_pool_put(&r->conn->q.pool, r);
+}
+
 void request_release(struct holmes_request *r)
 {
     struct request_queue *q = &r->conn->q;
 
-    holmes_list_remove(&r->link);
     q->receives -= r->kind == REQUEST_RECV;
-    r->kind = REQUEST_FREE;
     q->outstanding--;
-    holmes_pool_put(&q->pool, r);
+    if (r->kind == REQUEST_RECV && !holmes_list_empty(&r->link) && r->conn->error == 0) {
+        r->kind = REQUEST_CLOSED;
+        for (int i = 0; i < r->n; i++)
+            r->msg[i].mr = NULL; /* its user may deregister it */
+        return;
+    }
+    request_put(r);
 }
 bool request_is_done(const struct holmes_request *r)
 {
@@ -73,6 +84,8 @@ bool request_is_done(const struct holmes_request *r)
 
     if (r->kind == REQUEST_FLUSH)
         return r->send.writes == 0;
+    if (r->kind == REQUEST_SEND && r->send.eager)
+        return true;
     if (r->kind == REQUEST_RECV)
         return (delivers ? q->recv.completed : q->recv.acked) >= r->last && r->recv.copying == 0;
     /* With an error the lanes are closed: nothing of them is reported any more. */
@@ -111,7 +124,7 @@ bool request_describe_oldest(const struct holmes_conn *c, uint64_t now_ns, char 
     for (size_t i = 0; i < c->q.pool.count; i++) {
         const struct holmes_request *r = nth_request(c, i);
 
-        if (r->kind == REQUEST_FREE)
+        if (r->kind == REQUEST_FREE || r->kind == REQUEST_CLOSED)
             continue;
         for (int m = 0; m < r->n; m++)
             bytes += r->msg[m].posted;
@@ -223,9 +236,11 @@ static int push_requests(struct holmes_conn *c)
     holmes_list_each(r, tmp, &c->q.pushing, struct holmes_request, link)
     {
         rc = r->kind == REQUEST_SEND ? request_push_send(c, r) : request_push_recv(c, r);
-        if (rc == 0)
+        if (rc == 0 && r->kind == REQUEST_CLOSED)
+            request_put(r);
+        else if (rc == 0)
             holmes_list_remove(&r->link);
-        else if (rc != -EINPROGRESS || r->kind == REQUEST_RECV)
+        else if (rc != -EINPROGRESS || r->kind != REQUEST_SEND)
             break; /* receives keep their order: the first must get its pinned memory */
     }
     if (rc == -EINPROGRESS)
@@ -248,6 +263,9 @@ int request_push(struct holmes_conn *c, bool hold, bool *sent)
     int rc;
 
     *sent = false;
+    rc = c->sending ? 0 : request_eager_match(c);
+    if (rc != 0)
+        return rc;
     if (hold && may_hold(c) && held_add(&c->t->held, c))
         return 0;
     rc = push_requests(c);

@@ -10,7 +10,13 @@
 #include "proto.h"
 #include "stage.h"
 
-enum request_kind { REQUEST_FREE, REQUEST_SEND, REQUEST_RECV, REQUEST_FLUSH };
+enum request_kind {
+    REQUEST_FREE,
+    REQUEST_SEND,
+    REQUEST_RECV,
+    REQUEST_FLUSH,
+    REQUEST_CLOSED, /* a receive that an eager message filled before the sender was told of it */
+};
 
 struct request_message {
     const void *buf;
@@ -47,6 +53,7 @@ struct holmes_request {
             int nparts, part;                         /* part: the one being posted */
             size_t part_done;                         /* bytes of it posted */
             bool record_posted;
+            bool eager; /* gone ahead of its clear-to-send */
             int writes; /* with a context, or reads of a flush: posted, not yet reported */
 
             /* From GPU memory: the message goes piece by piece through pinned memory. */
@@ -60,6 +67,7 @@ struct holmes_request {
             size_t stride;       /* staged: bytes of a part; else 0 */
             enum stage_layout layout;
             int copying; /* parts on their way to the GPU */
+            bool ended;  /* by its first part: no others come */
         } recv;
     };
 };
@@ -75,8 +83,22 @@ struct recv_slot {
     bool done;
 };
 
+/* Eager sends, by number: [1, free] are done with. Of the others some fill receives whose message
+ * numbers are known, the rest wait for the clear-to-sends that tell. */
+struct eager_sends {
+    uint64_t sent, free;
+    unsigned unknown;
+    struct {
+        int tag;
+        uint32_t len;
+        uint64_t last; /* message number, of the last part; 0: not known yet */
+    } ring[PROTO_EAGERS];
+    uint64_t acked_ahead; /* messages the receiver counted beyond those whose numbers are known */
+};
+
 struct request_queue {
     struct holmes_pool pool;
+    size_t eager_max; /* bytes of a message that may go ahead; 0: none */
     struct holmes_list pushing;
     int outstanding;
     int receives; /* of them */
@@ -92,20 +114,28 @@ struct request_queue {
             int group_count;      /* messages of the current group, 0: its slots have not come */
             unsigned group_taken; /* bit by index */
             uint64_t sent;        /* highest message number ever sent */
+            struct eager_sends eager;
         } send;
         struct {
-            uint64_t completed; /* messages here, without a gap */
-            uint64_t acked;     /* of them, told to the peer */
+            uint64_t completed;     /* messages here, without a gap */
+            uint64_t acked;         /* of them, told to the peer */
+            uint64_t eager_here;    /* eager messages that came */
+            uint32_t eager_waiting; /* of them, by slot: those that wait for their receives */
             struct recv_slot slots[PROTO_SLOTS];
         } recv;
     };
 };
 
 int request_queue_init(struct holmes_conn *c);
+/* Of a connection whose lanes are there: bytes up to which messages may go ahead of clear-to-sends.
+ */
+size_t request_eager_max(const struct holmes_conn *c);
 void request_queue_fini(struct holmes_conn *c);
 
 /* The receiver has this many messages. -EPROTO for more than were sent. */
 int request_take_ack(struct holmes_conn *c, uint64_t acked);
+/* Whether messages are here that no receive was posted for, and no receive waits for another. */
+bool request_eager_is_enough(const struct holmes_conn *c);
 /* Takes what the wire reports; 0 or a negative errno on which the connection must fail. */
 int request_poll(struct holmes_conn *c);
 /* Posts what waits for room: pieces of sends, clear-to-sends, acknowledgements. `hold`: what a peer

@@ -32,26 +32,41 @@ static int claim_slot(struct holmes_conn *c, struct holmes_request *r, size_t i)
     return 0;
 }
 
+int request_claim_slot(struct holmes_conn *c, struct holmes_request *r, size_t i,
+                       struct recv_slot **out)
+{
+    *out = &c->q.recv.slots[proto_slot(r->seq + i)];
+    return claim_slot(c, r, i);
+}
+
+/* An eager message was there first. */
+static bool is_filled(const struct holmes_conn *c, const struct holmes_request *r, size_t i)
+{
+    const struct recv_slot *s = &c->q.recv.slots[proto_slot(r->seq + i)];
+
+    return r->seq + i <= c->q.recv.completed || (s->request == r && s->done);
+}
+
+/* Of a buffer that is filled already: no address. The sender wants to know its number only. */
 static struct proto_cts clear_to_send(const struct holmes_conn *c, const struct holmes_request *r,
                                       size_t i)
 {
     const struct recv_slot *s = &c->q.recv.slots[proto_slot(r->seq + i)];
-    const struct request_message *m = &r->msg[s->chunk ? 0 : i];
-    const struct holmes_mr *mr = s->chunk ? stage_mr(c->stage) : m->mr;
-    struct proto_cts cts = {.size = s->size,
+    const struct request_message *m = &r->msg[r->recv.stride > 0 ? 0 : i];
+    const struct holmes_mr *mr = r->recv.stride > 0 ? stage_mr(c->stage) : m->mr;
+    struct proto_cts cts = {.size = m->posted - i * r->recv.stride,
                             .tag = m->tag,
                             .group_count = (uint8_t)r->n,
                             .acked = c->q.recv.completed,
-                            .seq = s->seq};
+                            .seq = r->seq + i};
 
-    if (s->chunk) {
-        cts.size = m->posted - i * r->recv.stride;
+    if (r->recv.stride > 0) {
         cts.part_lines = (uint16_t)(r->recv.stride / LANE_ALIGN);
-        cts.parts_left = (uint32_t)(r->last - s->seq);
+        cts.parts_left = (uint32_t)(r->last - cts.seq);
     } else {
         cts.group_index = (uint8_t)i;
     }
-    if (mr && !mr->staged) { /* an empty buffer may have none */
+    if (mr && !mr->staged && !is_filled(c, r, i)) { /* an empty buffer may have none */
         cts.addr = mr_remote_addr(mr, c->rails[0].member, s->chunk ? s->chunk->buf : m->buf);
         cts.key = mr->wire[c->rails[0].member].key;
         for (int rail = 1; rail < c->nrails; rail++)
@@ -68,7 +83,7 @@ static int post_slot(struct holmes_conn *c, struct holmes_request *r)
                            .len = sizeof cts,
                            .remote_key = c->peer.control_keys[0],
                            .flags = WIRE_INLINE | WIRE_MORE};
-    int rc = claim_slot(c, r, i);
+    int rc = is_filled(c, r, i) ? 0 : claim_slot(c, r, i);
 
     if (rc != 0)
         return rc;
@@ -85,7 +100,7 @@ int request_push_recv(struct holmes_conn *c, struct holmes_request *r)
 {
     int rc = 0;
 
-    while (rc == 0 && r->recv.slots_posted <= r->last - r->seq)
+    while (rc == 0 && r->recv.slots_posted <= (r->recv.ended ? 0 : r->last - r->seq))
         rc = post_slot(c, r);
     return rc;
 }
@@ -187,6 +202,20 @@ static int part_arrived(struct holmes_conn *c, const struct recv_slot *s)
                          &r->recv.copying);
 }
 
+/* The message ended with its first part. */
+static void skip_parts(struct holmes_conn *c, const struct holmes_request *r)
+{
+    for (uint64_t seq = r->seq + 1; seq <= r->last; seq++) {
+        struct recv_slot *s = &c->q.recv.slots[proto_slot(seq)];
+
+        if (s->request != r || s->seq != seq)
+            break; /* not claimed, nor is any behind it */
+        stage_give(c->stage, s->chunk);
+        s->request = NULL;
+    }
+    c->q.recv.completed = r->last;
+}
+
 /* Advances the count over messages that are done, and frees their slots. */
 static int advance_completed(struct holmes_conn *c)
 {
@@ -194,6 +223,7 @@ static int advance_completed(struct holmes_conn *c)
 
     for (;;) {
         struct recv_slot *s = &q->recv.slots[proto_slot(q->recv.completed + 1)];
+        struct holmes_request *r;
         int rc = 0;
 
         if (!s->request || !s->done)
@@ -204,14 +234,17 @@ static int advance_completed(struct holmes_conn *c)
             s->request->msg[s->index].len = s->len;
         if (rc != 0)
             return rc;
-        q->messages += !s->chunk || s->seq == s->request->last;
+        r = s->request;
+        q->messages += !s->chunk || s->seq == r->last || r->recv.ended;
         q->bytes += s->len;
         s->request = NULL;
         q->recv.completed++;
+        if (r->recv.ended)
+            skip_parts(c, r);
     }
 }
 
-static int message_done(struct holmes_conn *c, struct recv_slot *s, size_t len)
+int request_message_done(struct holmes_conn *c, struct recv_slot *s, size_t len)
 {
     if (len > s->size)
         return -EPROTO;
@@ -240,7 +273,7 @@ static int take_record(struct holmes_conn *c, struct recv_slot *s)
         return -EPROTO;
     if (s->immediates < used)
         return 0;
-    return sum == total ? message_done(c, s, total) : -EPROTO;
+    return sum == total ? request_message_done(c, s, total) : -EPROTO;
 }
 
 int request_take_immediate(struct holmes_conn *c, uint32_t wire)
@@ -249,16 +282,18 @@ int request_take_immediate(struct holmes_conn *c, uint32_t wire)
     struct recv_slot *s;
     int rc = c->sending ? -EPROTO : proto_imm_decode(wire, &imm);
 
-    if (rc == 0) {
+    if (rc == 0 && imm.mode == PROTO_IMM_EAGER) {
+        rc = request_eager_arrived(c, &imm);
+    } else if (rc == 0) {
         s = &c->q.recv.slots[imm.slot];
         if (!s->request || s->done || imm.generation != proto_generation(s->seq))
             rc = -EPROTO;
         else if (imm.mode == PROTO_IMM_RECORD)
             rc = take_record(c, s);
         else
-            rc = message_done(c, s, imm.mode == PROTO_IMM_FULL ? s->size : imm.size);
+            rc = request_message_done(c, s, imm.mode == PROTO_IMM_FULL ? s->size : imm.size);
     }
-    if (rc != 0)
+    if (rc == -EPROTO)
         holmes_warn(NET, "conn %llu: peer sent an immediate that fits no receive (%08x)",
                     (unsigned long long)c->id, wire);
     return rc;

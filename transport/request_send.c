@@ -32,6 +32,13 @@ static size_t max_piece(const struct holmes_conn *c)
  * bug on the other side. */
 int request_take_ack(struct holmes_conn *c, uint64_t acked)
 {
+    struct eager_sends *eager = &c->q.send.eager;
+
+    if (acked > c->q.send.sent && eager->unknown > 0) {
+        if (acked > eager->acked_ahead)
+            eager->acked_ahead = acked;
+        acked = c->q.send.sent;
+    }
     if (acked <= c->q.send.acked)
         return 0;
     if (acked > c->q.send.sent) {
@@ -99,8 +106,7 @@ static int check_next_part(const struct holmes_conn *c, const struct proto_cts *
     return -EPROTO;
 }
 
-/* Finds the first free buffer of the current group whose tag fits. */
-static int match(struct holmes_conn *c, int tag, uint64_t *seq, struct proto_cts *slot)
+int request_match(struct holmes_conn *c, int tag, uint64_t *seq, struct proto_cts *slot)
 {
     struct request_queue *q = &c->q;
     int count = q->send.group_count > 0 ? q->send.group_count : 1;
@@ -121,13 +127,13 @@ static int match(struct holmes_conn *c, int tag, uint64_t *seq, struct proto_cts
             int rc = check_first_part(c, slot);
 
             *seq = q->next_seq + (uint64_t)i;
-            return rc != 0 ? rc : request_take_ack(c, slot->acked);
+            return rc;
         }
     }
     return -EAGAIN;
 }
 
-static void take_slot(struct request_queue *q, const struct proto_cts *slot)
+void request_take_slot(struct request_queue *q, const struct proto_cts *slot)
 {
     q->send.group_taken |= 1u << (slot->seq - q->next_seq);
     if (q->send.group_taken == (1u << q->send.group_count) - 1) {
@@ -135,6 +141,13 @@ static void take_slot(struct request_queue *q, const struct proto_cts *slot)
         q->send.group_count = 0;
         q->send.group_taken = 0;
     }
+}
+
+bool request_group_is_here(const struct holmes_conn *c)
+{
+    struct proto_cts slot;
+
+    return c->q.send.group_count > 0 || read_slot(c, c->q.next_seq, &slot);
 }
 
 static const struct wire_mr *wire_mr(const struct holmes_conn *c, const struct holmes_mr *mr,
@@ -278,7 +291,7 @@ static int post_write(struct holmes_conn *c, struct holmes_request *r, const str
     rc = c->ops->lane_post(c->lanes[p->lane], w);
     if (rc != 0)
         return rc;
-    r->send.writes += !(w->flags & WIRE_QUIET);
+    r->send.writes += !(w->flags & (WIRE_QUIET | WIRE_INLINE));
     r->send.record_posted = false;
     return 0;
 }
@@ -296,8 +309,11 @@ static int post_piece(struct holmes_conn *c, struct holmes_request *r)
                            .mr = wire_mr(c, m->mr, p->lane),
                            .flags = last ? 0 : WIRE_QUIET,
                            .context = r};
-    int rc = post_write(c, r, p, at, last, &w);
+    int rc;
 
+    if (c->q.eager_max > 0 && len <= c->q.eager_max && r->send.mode != PROTO_IMM_RECORD)
+        w.flags = WIRE_INLINE; /* the buffer is free at once */
+    rc = post_write(c, r, p, at, last, &w);
     if (rc != 0)
         return rc;
     r->send.part_done += len;
@@ -377,8 +393,14 @@ int request_send(struct holmes_conn *c, const void *buf, size_t len, int tag, st
     struct holmes_request *r;
     struct proto_cts slot;
     uint64_t seq;
-    int rc = match(c, tag, &seq, &slot);
+    int rc = request_eager_number(c);
 
+    if (rc == 0)
+        rc = request_match(c, tag, &seq, &slot);
+    if (rc == -EAGAIN)
+        return request_eager_send(c, buf, len, tag, mr, out);
+    if (rc == 0)
+        rc = request_take_ack(c, slot.acked);
     if (rc != 0)
         return rc;
     if (len > slot.size) {
@@ -399,7 +421,7 @@ int request_send(struct holmes_conn *c, const void *buf, size_t len, int tag, st
     r->send.stride = slot.parts_left > 0 ? part_size(&slot) : SIZE_MAX;
     r->send.staged = len > 0 && mr->staged;
     r->send.tail = &r->send.first;
-    take_slot(&c->q, &slot);
+    request_take_slot(&c->q, &slot);
     enter_slot(c, r, &slot, 0);
     holmes_list_append(&c->q.pushing, &r->link);
     *out = r;

@@ -367,6 +367,14 @@ static int conn_drive(struct holmes_conn *c)
     return rc;
 }
 
+/* Whoever has just received something is likely to answer, on another connection: first that. */
+#define ANSWER_NS 5000
+
+static bool may_answer(const struct holmes_conn *c)
+{
+    return !c->q.quiet || holmes_now_ns() - c->q.moved_ns < ANSWER_NS;
+}
+
 /* What is left goes out with later calls; should there be none, without them. */
 static int conn_push(struct holmes_conn *c, bool hold)
 {
@@ -489,7 +497,7 @@ int holmes_test(struct holmes_request *r, bool *done, size_t *lens)
     pthread_mutex_lock(&c->lock);
     rc = conn_drive(c);
     if (rc == 0)
-        rc = conn_push(c, !c->q.quiet);
+        rc = conn_push(c, may_answer(c));
     if (request_is_done(r)) {
         for (int i = 0; lens && i < r->n; i++)
             lens[i] = r->msg[i].len;

@@ -42,7 +42,7 @@ static uint32_t immediate(void)
 
     if (victim->sending || choice % 4 == 0)
         return take(4);
-    imm.mode = choice % 3;
+    imm.mode = choice % 4;
     imm.size = take(3) % (PROTO_IMM_SIZE_MAX + 1);
     return proto_imm_encode(&imm);
 }

@@ -86,6 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         close(lane->streams[i].fd);
     pthread_rwlock_destroy(&wn.mrs_lock);
     free(lane->out.ring);
+    free(lane->out.copies.bytes);
     free(lane->in.ring);
     free(lane);
     return 0;

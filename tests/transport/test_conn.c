@@ -327,7 +327,7 @@ Test(conn, foreign_handles_are_refused_at_once)
     memcpy(&h, s.handle, sizeof h);
     h.version = PROTO_VERSION + 1;
     cr_assert_eq(connect_with(&h), -EPROTONOSUPPORT);
-    cr_assert_eq(link_log_count("protocol version 3, this library speaks 2"), 1);
+    cr_assert_eq(link_log_count("protocol version 4, this library speaks 3"), 1);
     memset(h.addrs, 0, sizeof h.addrs);
     proto_handle_seal(&h);
     cr_assert_eq(connect_with(&h), -EPROTO);

@@ -327,6 +327,7 @@ static void costs(size_t len, const char *lanes, int messages)
 
     cr_assert(from && to);
     faulty_wire(test_nics()->ops);
+    setenv("HOLMES_EAGER", "0", 1);
     setenv("HOLMES_LANES", lanes, 1);
     link_open(&l);
     limits = l.send->limits;

@@ -885,6 +885,7 @@ Test(handshake, frame_on_a_raised_connection_fails_it_with_its_reason)
         uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS);
         int rc;
 
+        setenv("HOLMES_EAGER", "0", 1); /* the send waits */
         link_open(&l);
         link_capture_log();
         fake_peer_frame(l.recv->oob.fd, cases[i].version, cases[i].type, 0, NULL, 0);

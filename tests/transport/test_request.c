@@ -72,6 +72,7 @@ Test(request, send_waits_for_a_receive_and_is_not_done_before_its_bytes_are_ther
     struct holmes_request *s, *r;
     bool done = false;
 
+    setenv("HOLMES_EAGER", "0", 1);
     link_open(&l);
     cr_assert_eq(holmes_mr_reg(l.send, from, sizeof from, &fm), 0);
     cr_assert_eq(holmes_mr_reg(l.recv, to, sizeof to, &tm), 0);
@@ -180,6 +181,7 @@ Test(request, send_with_another_tag_does_not_overtake_the_posted_group)
     struct holmes_mr *fm, *tm;
     struct holmes_request *s[2], *r[2];
 
+    setenv("HOLMES_EAGER", "0", 1);
     link_open(&l);
     cr_assert_eq(holmes_mr_reg(l.send, from, sizeof from, &fm), 0);
     cr_assert_eq(holmes_mr_reg(l.recv, to, sizeof to, &tm), 0);
@@ -205,6 +207,7 @@ Test(request, send_larger_than_its_receive_fails_both_ends)
     int rc;
 
     link_capture_log();
+    setenv("HOLMES_EAGER", "0", 1);
     link_open(&l);
     cr_assert_eq(holmes_mr_reg(l.send, from, 64, &fm), 0);
     cr_assert_eq(holmes_mr_reg(l.recv, to, 64, &tm), 0);

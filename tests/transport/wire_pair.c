@@ -103,6 +103,8 @@ void end_drive(struct wire_end *e)
     cr_assert_leq(e->count + (unsigned)n, PAIR_EVENTS_MAX, "the test lets events pile up");
     for (int i = 0; i < n; i++)
         e->events[(e->first + e->count++) % PAIR_EVENTS_MAX] = got[i];
+    if (e->ops->cq_push)
+        e->ops->cq_push(e->cq);
 }
 
 int lane_wait_end(struct wire_end *e, struct wire_end *other, struct wire_lane *lane,

@@ -20,11 +20,18 @@ Test(proto, immediate_keeps_every_field)
     }
 }
 
-Test(proto, immediate_of_an_unknown_mode_is_refused)
+Test(proto, eager_immediate_names_a_slot_and_a_size_that_exist)
 {
+    struct proto_imm in = {
+        .mode = PROTO_IMM_EAGER, .slot = PROTO_EAGERS - 1, .size = PROTO_EAGER_MAX};
     struct proto_imm out;
 
-    cr_assert_eq(proto_imm_decode(0xc0000000u, &out), -EPROTO);
+    cr_assert_eq(proto_imm_decode(proto_imm_encode(&in), &out), 0);
+    in.slot = PROTO_EAGERS;
+    cr_assert_eq(proto_imm_decode(proto_imm_encode(&in), &out), -EPROTO);
+    in.slot = 0;
+    in.size = PROTO_EAGER_MAX + 1;
+    cr_assert_eq(proto_imm_decode(proto_imm_encode(&in), &out), -EPROTO);
 }
 
 Test(proto, generation_changes_when_a_slot_comes_again)

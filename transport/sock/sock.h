@@ -57,7 +57,7 @@ int holmes_sock_head_check(const struct sock_head *h);
 /* ---- objects ------------------------------------------------------------------------------ */
 
 #define SOCK_STREAMS_MAX   HOLMES_MAX_LANES
-#define SOCK_INLINE_MAX    128  /* bytes */
+#define SOCK_INLINE_MAX    2112 /* bytes: a small message with its head */
 #define SOCK_WRITES_MAX    1024 /* posted to a lane and not known to have landed; a power of 2 */
 #define SOCK_BATCH         16   /* pieces in one system call */
 #define SOCK_READ_AHEAD    4096
@@ -105,10 +105,17 @@ struct wire_cq {
 struct sock_write {
     struct sock_head head; /* but for offset and len, which each piece has its own */
     uint64_t offset;
-    const uint8_t *body; /* NULL: inlined */
+    const uint8_t *body; /* its user's, or a copy */
+    uint64_t copy_end;   /* of a copy: place behind it, counted from the first ever; else 0 */
     bool report;
     void *context;
-    uint8_t inlined[SOCK_INLINE_MAX];
+};
+
+/* Bytes of inline writes, from posting until the peer has them; each lies in one piece. */
+#define SOCK_COPIES (32u * 1024) /* a power of 2 */
+struct sock_copies {
+    uint8_t *bytes; /* from the first inline write on */
+    uint64_t first, end;
 };
 
 /* Sending half of a lane. Numbers of writes: [1, landed] the peer has, (landed, dealt] are with the
@@ -116,6 +123,7 @@ struct sock_write {
 struct sock_sender {
     struct sock_write *ring; /* grows from nothing to SOCK_WRITES_MAX */
     uint32_t size;           /* of it, a power of 2 */
+    struct sock_copies copies;
     uint32_t reported, landed, dealt, posted;
     size_t dealt_len;
     uint64_t waiting; /* bytes not dealt */
@@ -134,6 +142,7 @@ struct sock_receiver {
     uint32_t size;             /* of it, a power of 2 */
     uint32_t landed;           /* all writes up to it are here, and were reported */
     uint32_t told;             /* `landed` as the peer knows it */
+    uint64_t untold_bytes;     /* of the writes since: the peer may still keep copies of them */
     bool tell;                 /* it waits for more */
 };
 
@@ -198,8 +207,9 @@ int holmes_sock_stream_dial(struct sock_stream *s, const struct holmes_addr *sou
 void holmes_sock_strangers_close(struct wire_nic *wn);
 
 /* sock_send.c: gives the kernel what it takes of what was posted, and of acknowledgements. `retry`:
- * also to streams that were full. True: the kernel has all of it. */
-bool holmes_sock_lane_send(struct wire_lane *lane, bool retry);
+ * also to streams that were full. `tell`: word of what has arrived too, though it goes alone. True:
+ * the kernel has all of it. */
+bool holmes_sock_lane_send(struct wire_lane *lane, bool retry, bool tell);
 /* What has become of the lane's writes; the number of events. */
 int holmes_sock_lane_report(struct wire_lane *lane, struct wire_event *events, int max);
 /* The peer has our writes up to `landed`. False: it cannot. */

@@ -31,7 +31,7 @@ int holmes_sock_cq_poll(struct wire_cq *cq, struct wire_event *events, int max)
     holmes_list_each(lane, tmp, &cq->lanes, struct wire_lane, in_cq)
     {
         if (holmes_sock_lane_poll(lane) == 0) {
-            holmes_sock_lane_send(lane, true);
+            holmes_sock_lane_send(lane, true, false);
             holmes_sock_lane_read(lane);
         }
         n += holmes_sock_lane_deliver(lane, events + n, max - n);
@@ -47,7 +47,7 @@ bool holmes_sock_cq_push(struct wire_cq *cq)
     holmes_list_each(lane, tmp, &cq->lanes, struct wire_lane, in_cq)
     {
         if (holmes_sock_lane_poll(lane) == 0)
-            sent = holmes_sock_lane_send(lane, false) && sent;
+            sent = holmes_sock_lane_send(lane, false, true) && sent;
     }
     return sent;
 }

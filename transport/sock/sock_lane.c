@@ -1,11 +1,17 @@
 /* Life of a lane, but for its rise (sock_rise.c) and its data (sock_data.c). */
 #include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "../oob.h"
+#include "clock.h"
 #include "log.h"
 #include "sock_ops.h"
+
+#define LINGER_MS 500
 
 void holmes_sock_lane_fail(struct wire_lane *lane, int error)
 {
@@ -111,6 +117,31 @@ int holmes_sock_lane_streams(const struct wire_lane *lane)
     return lane->nstreams;
 }
 
+/* Whether the peer's kernel has all that this one was given. */
+static bool stream_is_through(const struct sock_stream *s)
+{
+    int left = 0;
+
+    return ioctl(s->fd, SIOCOUTQ, &left) != 0 || left == 0;
+}
+
+/* Copied writes may be said to be done before the peer has them. To close a stream whose own unread
+ * bytes are still here resets it, which would drop what is on its way: so that waits, as long as it
+ * takes a living peer's kernel to have it. */
+static void lane_linger(struct wire_lane *lane)
+{
+    uint64_t deadline = holmes_deadline_ms(LINGER_MS);
+    bool through = false;
+
+    while (!through && holmes_sock_lane_poll(lane) == 0 && !holmes_deadline_passed(deadline)) {
+        through = holmes_sock_lane_send(lane, true, false) || lane->in.tell;
+        for (int i = 0; i < lane->nstreams && through; i++)
+            through = stream_is_through(&lane->streams[i]);
+        if (!through)
+            poll(NULL, 0, 1);
+    }
+}
+
 static void stream_close(struct sock_stream *s)
 {
     if (s->fd < 0)
@@ -127,6 +158,8 @@ void holmes_sock_lane_close(struct wire_lane *lane)
     if (!lane)
         return;
     wn = lane->wn;
+    if (lane->out.posted != lane->out.landed)
+        lane_linger(lane);
     holmes_list_remove(&lane->in_cq);
     pthread_mutex_lock(&wn->lock);
     holmes_list_remove(&lane->node);
@@ -140,6 +173,7 @@ void holmes_sock_lane_close(struct wire_lane *lane)
     for (int i = 0; i < lane->nstreams; i++)
         stream_close(&lane->streams[i]);
     free(lane->out.ring);
+    free(lane->out.copies.bytes);
     free(lane->in.ring);
     free(lane);
 }

@@ -109,7 +109,9 @@ int holmes_sock_lane_deliver(struct wire_lane *lane, struct wire_event *events, 
         in->landed++;
         if (a->flags & SOCK_HAS_IMM)
             events[n++] = (struct wire_event){.type = WIRE_IMM, .imm = a->imm};
-        if (a->flags & SOCK_TELL || in->landed - in->told >= SOCK_WRITES_MAX / 4)
+        in->untold_bytes += a->write_len;
+        if (a->flags & SOCK_TELL || in->landed - in->told >= SOCK_WRITES_MAX / 4 ||
+            in->untold_bytes >= SOCK_COPIES / 4)
             in->tell = true;
     }
     return n;

@@ -74,14 +74,31 @@ static void stream_risen(struct sock_stream *s, int error)
         tcp_status_up(&lane->status);
 }
 
-/* With several streams a slow one must not take more than it moves soon, nor its kernel hide it:
- * only so much is buffered unsent. What the accepting end sends is clear-to-sends and counts, and
- * its acknowledgements: they go before bulk where a queue knows priorities (TC_PRIO_INTERACTIVE).
+static bool is_within_host(int fd)
+{
+    struct holmes_addr own = {.prefix_len = 0}, peer = {.prefix_len = 0};
+    socklen_t len = sizeof own.in6, peer_len = sizeof peer.in6;
+
+    if (getsockname(fd, &own.sa, &len) != 0 || getpeername(fd, &peer.sa, &peer_len) != 0 ||
+        own.sa.sa_family != peer.sa.sa_family)
+        return false;
+    return own.sa.sa_family == AF_INET
+               ? own.in.sin_addr.s_addr == peer.in.sin_addr.s_addr
+               : memcmp(&own.in6.sin6_addr, &peer.in6.sin6_addr, sizeof own.in6.sin6_addr) == 0;
+}
+
+/* Between two processes of a host there is no congestion, and pacing (BBR) only costs: Reno has
+ * none and is always allowed. With several streams a slow one must not take more than it moves
+ * soon, nor its kernel hide it: only so much is buffered unsent. What the accepting end sends is
+ * clear-to-sends and counts, and its acknowledgements: they go before bulk where a queue knows
+ * priorities (TC_PRIO_INTERACTIVE).
  */
 static void stream_tune(const struct sock_stream *s)
 {
     int unsent = UNSENT_MAX, interactive = 6;
 
+    if (is_within_host(s->fd))
+        setsockopt(s->fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
     if (s->lane->role == WIRE_ACCEPT)
         setsockopt(s->fd, SOL_SOCKET, SO_PRIORITY, &interactive, sizeof interactive);
     else if (s->lane->nstreams > 1)
@@ -112,7 +129,6 @@ int holmes_sock_stream_dial(struct sock_stream *s, const struct holmes_addr *sou
     }
     fd_prepare(fd);
     s->fd = fd;
-    stream_tune(s);
     s->rise = SOCK_DIALING;
     s->lane->wn->rising++;
     return 0;
@@ -146,6 +162,7 @@ static void stream_rise(struct sock_stream *s)
     if (rc > 0 && s->rise == SOCK_DIALING) {
         rc = dial_done(s);
         if (rc > 0) {
+            stream_tune(s);
             tcp_request_encode(SOCK_MAGIC, s->lane->secret + (uint64_t)(s - s->lane->streams),
                                s->shake);
             s->rise = SOCK_ASKING;

@@ -42,16 +42,41 @@ static int check_post(const struct wire_write *w)
     return w->len > max || (w->len == 0 && !(w->flags & WIRE_WITH_IMM)) ? -EINVAL : 0;
 }
 
+/* A place for `len` bytes. -EAGAIN: none is free now. */
+static int copies_take(struct sock_copies *c, size_t len, uint64_t *at)
+{
+    uint64_t start;
+
+    if (!c->bytes) {
+        c->bytes = malloc(SOCK_COPIES);
+        if (!c->bytes)
+            return -ENOMEM;
+    }
+    if (c->first == c->end) /* empty: the first pages stay in use */
+        c->first = c->end = (c->end + SOCK_COPIES - 1) / SOCK_COPIES * SOCK_COPIES;
+    start = c->end;
+    if (start % SOCK_COPIES + len > SOCK_COPIES)
+        start = (start / SOCK_COPIES + 1) * SOCK_COPIES;
+    if (start + len - c->first > SOCK_COPIES)
+        return -EAGAIN;
+    *at = start;
+    c->end = start + len;
+    return 0;
+}
+
 int holmes_sock_lane_post(struct wire_lane *lane, const struct wire_write *w)
 {
     struct sock_sender *o = &lane->out;
     struct sock_write *out;
+    uint64_t copy = 0;
     int rc = holmes_sock_lane_poll(lane);
 
     if (rc == 0)
         rc = check_post(w);
     if (rc == 0 && o->posted - o->reported == o->size)
         rc = ring_grow(o);
+    if (rc == 0 && w->flags & WIRE_INLINE && w->len > 0)
+        rc = copies_take(&o->copies, w->len, &copy);
     if (rc != 0)
         return rc;
     out = write_at(o, ++o->posted);
@@ -64,16 +89,17 @@ int holmes_sock_lane_post(struct wire_lane *lane, const struct wire_write *w)
     out->report = !(w->flags & (WIRE_INLINE | WIRE_QUIET));
     out->context = w->context;
     out->body = w->buf;
+    out->copy_end = 0;
     if (out->report)
         out->head.flags |= SOCK_TELL;
-    if (w->flags & WIRE_INLINE) {
-        out->body = NULL;
-        if (w->len > 0)
-            memcpy(out->inlined, w->buf, w->len);
+    if (w->flags & WIRE_INLINE && w->len > 0) {
+        memcpy(o->copies.bytes + copy % SOCK_COPIES, w->buf, w->len);
+        out->body = o->copies.bytes + copy % SOCK_COPIES;
+        out->copy_end = copy + w->len;
     }
     o->waiting += w->len;
     if (!(w->flags & WIRE_MORE))
-        holmes_sock_lane_send(lane, false);
+        holmes_sock_lane_send(lane, false, false);
     return 0;
 }
 
@@ -86,6 +112,7 @@ static struct sock_piece *hand_add(struct sock_stream *s, const struct sock_head
 
     p->head = *head;
     p->head.landed = in->told = in->landed;
+    in->untold_bytes = 0;
     in->tell = false;
     p->body = NULL;
     return p;
@@ -123,10 +150,9 @@ static bool deal(struct sock_stream *s)
 /* ---- giving to the kernel ---- */
 
 /* What of the piece is left after its first `done` bytes; the number of entries. */
-static int piece_left(const struct sock_sender *o, struct sock_piece *p, size_t done,
-                      struct iovec out[2])
+static int piece_left(struct sock_piece *p, size_t done, struct iovec out[2])
 {
-    const uint8_t *body = p->body ? p->body : write_at(o, p->head.seq)->inlined;
+    const uint8_t *body = p->body;
     int n = 0;
 
     if (done < sizeof p->head)
@@ -162,8 +188,8 @@ static bool hand_send(struct sock_stream *s)
     ssize_t n;
 
     for (unsigned i = s->first; i != s->end; i++)
-        msg.msg_iovlen += (size_t)piece_left(&s->lane->out, &s->hand[i % SOCK_BATCH],
-                                             i == s->first ? s->done : 0, iov + msg.msg_iovlen);
+        msg.msg_iovlen += (size_t)piece_left(&s->hand[i % SOCK_BATCH], i == s->first ? s->done : 0,
+                                             iov + msg.msg_iovlen);
     for (size_t i = 0; i < msg.msg_iovlen; i++)
         wanted += iov[i].iov_len;
     do {
@@ -179,7 +205,7 @@ static bool hand_send(struct sock_stream *s)
     return !s->full;
 }
 
-static void stream_send(struct sock_stream *s)
+static void stream_send(struct sock_stream *s, bool tell)
 {
     bool more = true;
 
@@ -187,13 +213,13 @@ static void stream_send(struct sock_stream *s)
         while (deal(s))
             continue;
         /* A count that no head takes along goes alone. */
-        if (s->first == s->end && s->lane->in.tell)
+        if (s->first == s->end && tell && s->lane->in.tell)
             hand_add(s, &(struct sock_head){.flags = SOCK_ONLY_ACK});
         more = s->first != s->end && hand_send(s);
     }
 }
 
-bool holmes_sock_lane_send(struct wire_lane *lane, bool retry)
+bool holmes_sock_lane_send(struct wire_lane *lane, bool retry, bool tell)
 {
     bool sent = true;
 
@@ -201,7 +227,7 @@ bool holmes_sock_lane_send(struct wire_lane *lane, bool retry)
         struct sock_stream *s = &lane->streams[i];
 
         if (retry || !s->full)
-            stream_send(s);
+            stream_send(s, tell);
         sent = sent && s->first == s->end;
     }
     return sent && lane->out.dealt == lane->out.posted && !lane->in.tell;
@@ -243,6 +269,8 @@ int holmes_sock_lane_report(struct wire_lane *lane, struct wire_event *events, i
         bool done = o->landed - ++o->reported <= UINT32_MAX / 2;
         const struct sock_write *w = write_at(o, o->reported);
 
+        if (w->copy_end > 0)
+            o->copies.first = w->copy_end;
         if (w->report)
             events[n++] = (struct wire_event){.type = done ? WIRE_WRITE_DONE : WIRE_ERROR,
                                               .error = done ? 0 : status,
