@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "pages.h"
+
 int holmes_pool_init(struct holmes_pool *pool, size_t count, size_t size)
 {
-    pool->objects = calloc(count, size);
+    pool->objects = holmes_pages_get(count * size);
     pool->free = malloc(count * sizeof *pool->free);
     pool->size = size;
     pool->count = pool->nfree = count;
@@ -21,7 +23,7 @@ int holmes_pool_init(struct holmes_pool *pool, size_t count, size_t size)
 
 void holmes_pool_fini(struct holmes_pool *pool)
 {
-    free(pool->objects);
+    holmes_pages_put(pool->objects, pool->count * pool->size);
     free(pool->free);
     pool->objects = NULL;
     pool->free = NULL;

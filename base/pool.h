@@ -1,4 +1,5 @@
-/* Fixed-size object pool: a free list over one allocation. Not thread safe: the owner locks.
+/* Fixed-size object pool: a free list over one allocation, of which what was never used costs no
+ * memory (pages.h). Not thread safe: the owner locks.
  * Objects keep their contents between put and get, so that stale identifiers can be told by a
  * generation number inside the object. */
 #ifndef HOLMES_POOL_H

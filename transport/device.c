@@ -10,6 +10,8 @@
 #include "env.h"
 #include "log.h"
 
+#define PAUSE_MAX_NS 1000000 /* between two looks at the connections that rise */
+
 struct device *device_new(struct holmes_transport *t, const struct holmes_nic *nic)
 {
     struct device *d = t->ndevices < HOLMES_MAX_DEVICES ? calloc(1, sizeof *d) : NULL;
@@ -137,15 +139,15 @@ void device_close(struct device *d)
 
 void device_progress(struct device *d, uint64_t now_ns, uint64_t interval_ns)
 {
-    uint64_t due = atomic_load_explicit(&d->next_progress_ns, memory_order_relaxed), end;
+    uint64_t due = atomic_load_explicit(&d->next_progress_ns, memory_order_relaxed), next;
 
     if (now_ns < due ||
         !atomic_compare_exchange_strong(&d->next_progress_ns, &due, now_ns + interval_ns))
         return;
     d->ops->nic_progress(d->wn);
-    end = holmes_now_ns();
-    if (end - now_ns > interval_ns)
-        atomic_store_explicit(&d->next_progress_ns, end + (end - now_ns), memory_order_relaxed);
+    next = holmes_half_time(now_ns, PAUSE_MAX_NS);
+    if (next > now_ns + interval_ns)
+        atomic_store_explicit(&d->next_progress_ns, next, memory_order_relaxed);
 }
 
 static bool owns_addr(const struct device *d, const struct holmes_addr *addr)

@@ -16,7 +16,8 @@
 
 #define PENDINGS_MAX   1024
 #define HANDSHAKE_MS   10000 /* a peer has this long to speak, and then to prove itself */
-#define EVICT_AFTER_MS 500   /* when the table is full, silence this long loses its place */
+#define PAUSE_MAX_NS   1000000
+#define EVICT_AFTER_MS 500 /* when the table is full, silence this long loses its place */
 
 struct pending {
     struct holmes_list link;
@@ -306,7 +307,7 @@ static int take_one(struct listener *l, uint64_t now)
 int listener_progress(struct holmes_transport *t)
 {
     struct listener *l = &t->listener;
-    uint64_t now = holmes_now_ns(), end;
+    uint64_t now = holmes_now_ns();
     int rc = 0;
 
     if (now < l->next_ns)
@@ -315,7 +316,6 @@ int listener_progress(struct holmes_transport *t)
         rc = take_one(l, now);
     /* NOLINTNEXTLINE: the analyzer does not see nodes leave the list */
     holmes_list_each(p, tmp, &l->pendings, struct pending, link) pending_progress(t, p, now);
-    end = holmes_now_ns();
-    l->next_ns = end + (end - now);
+    l->next_ns = holmes_half_time(now, PAUSE_MAX_NS);
     return rc == -EAGAIN ? 0 : rc;
 }

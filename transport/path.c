@@ -2,10 +2,10 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "env.h"
+#include "pages.h"
 
 static size_t control_size(bool sending)
 {
@@ -64,11 +64,9 @@ static int rails_open(struct holmes_conn *c, const struct path_plan *plan)
 {
     int rc = 0;
 
-    if (posix_memalign(&c->control, 4096, control_size(c->sending)) != 0) {
-        c->control = NULL;
+    c->control = holmes_pages_get(control_size(c->sending));
+    if (!c->control)
         return -ENOMEM;
-    }
-    memset(c->control, 0, control_size(c->sending));
     for (int i = 0; rc == 0 && i < plan->nrails; i++) {
         struct conn_rail *rail = &c->rails[i];
 
@@ -157,7 +155,7 @@ void path_close(struct holmes_conn *c)
         if (rail->cq)
             c->ops->cq_close(rail->cq);
     }
-    free(c->control);
+    holmes_pages_put(c->control, control_size(c->sending));
     c->control = NULL;
     memset(c->rails, 0, sizeof c->rails);
     c->nrails = c->nlanes = 0;

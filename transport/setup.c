@@ -308,6 +308,15 @@ int holmes_accept(struct holmes_listen *l, struct holmes_conn **out)
     return rc;
 }
 
+/* A process may close connections for as long as it lives: their counters are kept for the file
+ * that the user asked for, and not without. */
+static bool stats_wanted(void)
+{
+    const char *path = holmes_env_string(HOLMES_ENV_STATS);
+
+    return path && path[0];
+}
+
 void holmes_conn_close(struct holmes_conn *c)
 {
     struct holmes_conn_stats stats;
@@ -316,7 +325,7 @@ void holmes_conn_close(struct holmes_conn *c)
         return;
     holmes_conn_get_stats(c, &stats);
     pthread_mutex_lock(&c->t->lock);
-    if (c->taken)
+    if (c->taken && stats_wanted())
         stats_add(&c->t->stats, &stats);
     pthread_mutex_unlock(&c->t->lock);
     conn_destroy(c);

@@ -147,7 +147,7 @@ Test(scale, a_connection_over_sockets_costs_what_is_documented)
 {
     static struct run r;
 
-    costs(&r, "sockets", 2, 200);
+    costs(&r, "sockets", 2, 80);
 }
 
 Test(scale, a_connection_over_libfabric_costs_what_is_documented)
@@ -156,7 +156,7 @@ Test(scale, a_connection_over_libfabric_costs_what_is_documented)
 
     if (!HAVE_OFI)
         cr_skip("this build has no libfabric");
-    costs(&r, "libfabric", 5, 800);
+    costs(&r, "libfabric", 5, 600);
 }
 
 Test(scale, turns_follow_each_other_in_one_process)

@@ -10,12 +10,15 @@
 #include "ofi.h"
 
 #define POLL_BATCH 16
+/* Kept for each connection; what does not fit the provider keeps in a list. */
+#define CQ_ENTRIES 128
 
 int holmes_ofi_cq_open(struct wire_nic *wn, struct wire_cq **out)
 {
     /* A wait object that nobody waits on: with FI_WAIT_FD the provider needs one descriptor less
      * than with none. */
-    struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_FD, .size = 1024};
+    struct fi_cq_attr attr = {
+        .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_FD, .size = CQ_ENTRIES};
     struct wire_cq *cq = calloc(1, sizeof *cq);
     int rc;
 
