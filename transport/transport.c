@@ -209,6 +209,19 @@ void holmes_transport_destroy(struct holmes_transport *t)
     free(t);
 }
 
+#define SWEEP_LOOKS 4 /* libfabric takes a stream with one, reads its request with the next */
+
+/* Streams of lanes that were just closed end now, not when somebody connects again. */
+static void devices_sweep(struct holmes_transport *t)
+{
+    for (int i = 0; i < t->ndevices; i++) {
+        struct device *d = t->devices[i];
+
+        for (int n = 0; n < SWEEP_LOOKS && d->members[0] == d && atomic_load(&d->opened); n++)
+            d->ops->nic_progress(d->wn);
+    }
+}
+
 int holmes_transport_reap(struct holmes_transport *t, const void *owner)
 {
     struct holmes_conn *found;
@@ -216,6 +229,9 @@ int holmes_transport_reap(struct holmes_transport *t, const void *owner)
 
     pthread_mutex_lock(&t->lock);
     forget_owner(t, owner);
+    /* Who dialled one of these listens is known by now, and goes with it. */
+    t->listener.next_ns = 0;
+    listener_progress(t);
     pthread_mutex_unlock(&t->lock);
     do {
         found = NULL;
@@ -235,6 +251,7 @@ int holmes_transport_reap(struct holmes_transport *t, const void *owner)
         pthread_mutex_unlock(&t->lock);
         conn_destroy(found);
     } while (found);
+    devices_sweep(t);
     return listens;
 }
 
