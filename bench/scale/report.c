@@ -14,9 +14,14 @@ int64_t holmes_scale_left(const struct holmes_scale_usage *before,
     return (fds > 0 ? fds : 0) + (threads > 0 ? threads : 0);
 }
 
+/* A thread that a plugin starts with the first message may stay until the plugin ends. */
 int64_t holmes_scale_mesh_left(const struct holmes_scale_mesh *m)
 {
-    return holmes_scale_left(&m->started, &m->closed) +
+    struct holmes_scale_usage closed = m->closed;
+
+    if (m->finalizes)
+        closed.threads = m->started.threads;
+    return holmes_scale_left(&m->started, &closed) +
            (m->finalizes ? holmes_scale_left(&m->before, &m->after) : 0);
 }
 
@@ -249,7 +254,7 @@ int holmes_scale_mesh_print(const struct holmes_scale_mesh *m, FILE *out)
          (double)(m->up.pss - m->started.pss) / 1024 / ends);
     line(t, "the same, after a message over it", "KiB", "%.1f",
          (double)(m->used.pss - m->started.pss) / 1024 / ends);
-    line(t, "threads in all", "", "%.0f", (double)m->up.threads);
+    line(t, "threads in all, one a rank ours", "", "%.0f", (double)m->used.threads);
     line(t, "descriptors and threads left", "", "%.0f", (double)holmes_scale_mesh_left(m));
     rc = holmes_table_print(t, out);
     holmes_table_destroy(t);

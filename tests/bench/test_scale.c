@@ -169,16 +169,27 @@ Test(scale, turns_follow_each_other_in_one_process)
     cr_assert_eq(at(&r, "turns/2/left"), 0);
 }
 
+static void ranks_meet(struct run *r, const char *wire)
+{
+    char line[128];
+
+    snprintf(line, sizeof line, "HOLMES_TCP=%s $B ranks -p $P -n 32 --json $D/json", wire);
+    run_well(r, line);
+    cr_expect_eq(at(r, "connections"), 32 + 2 * 31, "%s", wire);
+    cr_expect_eq(at(r, "raised/threads") - at(r, "before/threads"), 32, "%s: only the ranks", wire);
+    /* Two sockets an end at least, a listener a rank. */
+    cr_expect_geq(at(r, "raised/descriptors") - at(r, "before/descriptors"), 2 * 2 * 94 + 32);
+    cr_expect_eq(at(r, "after/threads"), at(r, "before/threads"), "%s", wire);
+    cr_expect_eq(at(r, "left"), 0, "%s", wire);
+}
+
 Test(scale, ranks_with_a_listener_each_all_meet)
 {
     static struct run r;
 
-    run_well(&r, "$B ranks -p $P -n 32 --json $D/json");
-    cr_assert_eq(at(&r, "connections"), 32 + 2 * 31);
-    cr_assert_eq(at(&r, "raised/threads") - at(&r, "before/threads"), 32, "only the ranks");
-    /* Two sockets an end at least, a listener a rank. */
-    cr_assert_geq(at(&r, "raised/descriptors") - at(&r, "before/descriptors"), 2 * 2 * 94 + 32);
-    cr_assert_eq(at(&r, "left"), 0);
+    ranks_meet(&r, "sockets");
+    if (HAVE_OFI)
+        ranks_meet(&r, "libfabric");
 }
 
 Test(scale, too_few_descriptors_are_told_before_anything_fails)
