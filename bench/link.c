@@ -42,7 +42,8 @@ struct holmes_link {
     int ns_fds[NS_RANK0 + HOLMES_BENCH_RANKS_MAX];
     bool delays, bridged;
     const char *delayed_by;
-    pid_t relay; /* 0: none */
+    pid_t relay;   /* 0: none */
+    int orders[2]; /* a pipe to it */
     char *why;
     size_t why_len;
 };
@@ -422,6 +423,9 @@ static int make_by_relay(struct holmes_link *l)
             n += rc == 0;
         }
     }
+    if (rc == 0 && pipe2(l->orders, O_CLOEXEC | O_NONBLOCK) != 0)
+        rc = -errno;
+    relay.orders_fd = l->orders[0];
     relay.fds = fds;
     relay.shapes = l->attr.shapes;
     if (holmes_link_enter(l, HOLMES_LINK_OUTSIDE) != 0 && rc == 0)
@@ -457,9 +461,9 @@ static int make_links(struct holmes_link *l)
         l->delays |= l->attr.shapes[k].rtt_us || l->attr.shapes[k].loss_ppm;
         loses |= l->attr.shapes[k].loss_ppm > 0;
     }
-    relayed = l->delays && (l->attr.relay || !kernel_has_netem(l));
+    relayed = l->attr.relay || (l->delays && !kernel_has_netem(l));
     l->bridged = !relayed && (l->delays || l->nranks > 2);
-    l->delayed_by = !l->delays ? "" : relayed ? "a relay" : "netem";
+    l->delayed_by = relayed ? "a relay" : l->delays ? "netem" : "";
     f = batch_begin(); /* the ranks meet on the hub's loopback */
     if (f)
         fprintf(f, "link set lo up\n");
@@ -500,7 +504,7 @@ int holmes_link_create(const struct holmes_link_attr *attr, int nranks, struct h
     l->nranks = nranks;
     l->why = why;
     l->why_len = why_len;
-    l->before_fd = -1;
+    l->before_fd = l->orders[0] = l->orders[1] = -1;
     for (int i = 0; i < ns_count(l); i++)
         l->ns_fds[i] = -1;
     rc = make_links(l);
@@ -524,6 +528,9 @@ void holmes_link_destroy(struct holmes_link *l)
     for (int i = 0; i < ns_count(l); i++)
         if (l->ns_fds[i] >= 0)
             close(l->ns_fds[i]);
+    for (int i = 0; i < 2; i++)
+        if (l->orders[i] >= 0)
+            close(l->orders[i]);
     /* From a user namespace there is no way back, and nobody needs one. */
     if (l->before_fd >= 0) {
         (void)!setns(l->before_fd, CLONE_NEWNET);
@@ -552,6 +559,11 @@ static _Noreturn void hook_main(const struct holmes_link *l, const struct holmes
     put_number("HOLMES_BENCH_RANK", (uint64_t)call->rank);
     put_number("HOLMES_BENCH_PID", (uint64_t)call->pid);
     put_number("HOLMES_BENCH_SIZE", call->size_bytes);
+    if (l->relay) {
+        fcntl(l->orders[1], F_SETFD, 0);
+        snprintf(why, sizeof why, "/proc/self/fd/%d", l->orders[1]);
+        setenv("HOLMES_BENCH_RELAY", why, 1);
+    }
     if (holmes_link_settle(l, call->rank, why, sizeof why) == 0 && dup2(2, 1) == 1)
         execl("/bin/sh", "sh", "-c", call->command, (char *)NULL);
     _exit(127);

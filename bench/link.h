@@ -32,7 +32,7 @@ struct holmes_link_shape {
 struct holmes_link_attr {
     int nlinks; /* NICs of each rank; 0: none are made */
     struct holmes_link_shape shapes[HOLMES_LINKS_MAX];
-    bool relay; /* even where the kernel has netem; for tests */
+    bool relay; /* even where the kernel has netem, or nothing is delayed or lost */
 };
 
 /* --- the command line's words; pure ----------------------------------------------------------- */
@@ -76,7 +76,8 @@ int holmes_link_environ(const struct holmes_link *l);
 /* The calling process lives at this rank from now on: its /sys too shows these interfaces only. */
 int holmes_link_settle(const struct holmes_link *l, int rank, char *why, size_t why_len);
 
-/* Who a hook is called for. */
+/* Who a hook is called for. Where a relay runs, HOLMES_BENCH_RELAY is a file that takes its orders
+ * (holmes_relay_order_parse). */
 struct holmes_link_call {
     const char *command; /* of sh */
     const char *side;    /* HOLMES_BENCH_SIDE */

@@ -68,6 +68,10 @@ int holmes_packet_parse(const void *bytes, size_t len, struct holmes_packet *out
     p.to = (uint32_t)ip[16] << 24 | (uint32_t)ip[17] << 16 | (uint32_t)ip[18] << 8 | ip[19];
     p.head_len = ihl;
     p.payload_len = p.segment = total - ihl;
+    if (ip[9] == IPPROTO_TCP && ((ip[6] << 8 | ip[7]) & 0x1fff) == 0 && total >= ihl + 4) {
+        p.port = (uint16_t)(ip[ihl] << 8 | ip[ihl + 1]);
+        p.peer_port = (uint16_t)(ip[ihl + 2] << 8 | ip[ihl + 3]);
+    }
     if (h.gso_type != VIRTIO_NET_HDR_GSO_NONE && parse_super(&h, ip, total, ihl, &p) != 0)
         return -EINVAL;
     *out = p;

@@ -17,6 +17,7 @@ struct holmes_packet {
     size_t segment;     /* payload of each wire packet but the last; all of it in a lone packet */
     size_t segments;    /* wire packets, 1 at least */
     uint32_t to;        /* host order */
+    uint16_t port, peer_port; /* of TCP; 0 for others, and for fragments */
 };
 
 /* 0, or -EINVAL for what is no whole IPv4 packet, or a super-packet of anything but TCP. `out`

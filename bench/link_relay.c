@@ -24,10 +24,13 @@
 
 #include "clock.h"
 #include "link_packet.h"
+#include "rank.h"
+#include "size.h"
 
 #define READS_IN_TURN  32                    /* of one device before the others have theirs */
 #define DEVICE_PACKETS 5000                  /* that wait while we do something else */
 #define WAITING_MAX    (UINT64_C(512) << 20) /* bytes in all: ten links of 10 Gbit/s and 20 ms */
+#define ORDERS_MAX     256
 #define SEED           UINT64_C(0x686f6c6d6573)
 
 struct parcel {
@@ -50,6 +53,10 @@ struct relay {
     struct pollfd *polls;
     int nports;
     uint64_t waiting; /* bytes */
+    struct holmes_relay_order orders[ORDERS_MAX];
+    int norders;
+    char line[256]; /* of the orders, as far as it has come */
+    size_t line_len;
 };
 
 /* --- devices ---------------------------------------------------------------------------------- */
@@ -88,6 +95,82 @@ int holmes_relay_port_open(int link, const struct holmes_link_shape *shape, int 
     if (rc == 0)
         *out = fd;
     return rc;
+}
+
+/* --- orders ----------------------------------------------------------------------------------- */
+
+int holmes_relay_order_parse(const char *line, struct holmes_relay_order *out)
+{
+    static const long maxima[] = {HOLMES_BENCH_RANKS_MAX - 1, UINT16_MAX, UINT16_MAX};
+    uint64_t loss[HOLMES_LINKS_MAX];
+    long numbers[3];
+    char word[16];
+
+    for (int i = 0; i < 3; i++) {
+        size_t len = strcspn(line, " ");
+
+        if (len >= sizeof word || line[len] != ' ')
+            return -EINVAL;
+        memcpy(word, line, len);
+        word[len] = '\0';
+        if (holmes_number_parse(word, 0, maxima[i], &numbers[i]) != 0)
+            return -EINVAL;
+        line += len + 1;
+    }
+    if (holmes_link_list_parse(HOLMES_LINK_LOSS, line, loss) != 1)
+        return -EINVAL;
+    *out = (struct holmes_relay_order){.rank = (int)numbers[0],
+                                       .port = (uint16_t)numbers[1],
+                                       .peer_port = (uint16_t)numbers[2],
+                                       .loss_ppm = loss[0]};
+    return 0;
+}
+
+static void order_take(struct relay *r, const char *line)
+{
+    if (r->norders == ORDERS_MAX)
+        fprintf(stderr, "holmes-bench: \"%s\": the relay has %d orders already\n", line,
+                ORDERS_MAX);
+    else if (holmes_relay_order_parse(line, &r->orders[r->norders]) != 0)
+        fprintf(stderr,
+                "holmes-bench: \"%s\": give the relay RANK PORT PEER-PORT LOSS, like 0 40001 5000 "
+                "1%%\n",
+                line);
+    else
+        r->norders++;
+}
+
+/* Lines end anywhere in what a read gives; one too long for an order is none. */
+static void orders_read(struct relay *r)
+{
+    ssize_t n = read(r->attr->orders_fd, r->line + r->line_len, sizeof r->line - 1 - r->line_len);
+    char *end;
+
+    if (n <= 0)
+        return;
+    r->line_len += (size_t)n;
+    r->line[r->line_len] = '\0';
+    while ((end = memchr(r->line, '\n', r->line_len)) != NULL) {
+        *end = '\0';
+        order_take(r, r->line);
+        r->line_len -= (size_t)(end + 1 - r->line);
+        memmove(r->line, end + 1, r->line_len);
+    }
+    if (r->line_len == sizeof r->line - 1)
+        r->line_len = 0;
+}
+
+/* The latest order for this stream, or what holds for its link. */
+static uint64_t loss_of(const struct relay *r, int from_rank, const struct port *to,
+                        const struct holmes_packet *p)
+{
+    for (int i = r->norders - 1; i >= 0 && p->port; i--) {
+        const struct holmes_relay_order *o = &r->orders[i];
+
+        if (o->port == p->port && o->peer_port == p->peer_port && o->rank == from_rank)
+            return o->loss_ppm;
+    }
+    return r->attr->shapes[to->link].loss_ppm;
 }
 
 /* --- what comes in ---------------------------------------------------------------------------- */
@@ -145,14 +228,16 @@ static void route(struct relay *r, const struct port *from, const struct holmes_
 {
     uint32_t rank = (p->to & 0xff) - 1; /* see holmes_link_address */
     struct port *to;
+    uint64_t loss_ppm;
     size_t run = 0;
 
     if (p->to >> 16 != (10 << 8 | 78) || (p->to >> 8 & 0xff) != (uint32_t)from->link ||
         rank >= (uint32_t)r->attr->nranks)
         return;
     to = &r->ports[rank * (uint32_t)r->attr->nlinks + (uint32_t)from->link];
+    loss_ppm = loss_of(r, (int)(from - r->ports) / r->attr->nlinks, to, p);
     for (size_t i = 0; i < p->segments; i++) {
-        if (!is_lost(to, r->attr->shapes[to->link].loss_ppm)) {
+        if (!is_lost(to, loss_ppm)) {
             run++;
             continue;
         }
@@ -223,15 +308,17 @@ static void take_precedence(void)
 
 _Noreturn void holmes_relay_run(const struct holmes_relay_attr *attr)
 {
-    struct relay r = {.attr = attr, .nports = attr->nranks * attr->nlinks};
+    static struct relay r;
     struct timespec ts;
 
+    r.attr = attr;
+    r.nports = attr->nranks * attr->nlinks;
     signal(SIGINT, SIG_IGN); /* the parent hears the terminal and ends us */
     signal(SIGTERM, SIG_DFL);
     signal(SIGHUP, SIG_DFL);
     take_precedence();
     r.ports = calloc((size_t)r.nports, sizeof *r.ports);
-    r.polls = calloc((size_t)r.nports, sizeof *r.polls);
+    r.polls = calloc((size_t)r.nports + 1, sizeof *r.polls);
     if (!r.ports || !r.polls)
         _exit(1);
     for (int i = 0; i < r.nports; i++) {
@@ -239,11 +326,14 @@ _Noreturn void holmes_relay_run(const struct holmes_relay_attr *attr)
             .fd = attr->fds[i], .link = i % attr->nlinks, .random = SEED + (uint64_t)i};
         r.polls[i] = (struct pollfd){.fd = attr->fds[i], .events = POLLIN};
     }
+    r.polls[r.nports] = (struct pollfd){.fd = attr->orders_fd, .events = POLLIN};
     for (;;) {
         for (int i = 0; i < r.nports; i++)
             port_write(&r, &r.ports[i]);
-        if (ppoll(r.polls, (nfds_t)r.nports, next_due(&r, &ts), NULL) <= 0)
+        if (ppoll(r.polls, (nfds_t)r.nports + 1, next_due(&r, &ts), NULL) <= 0)
             continue;
+        if (r.polls[r.nports].revents)
+            orders_read(&r);
         for (int i = 0; i < r.nports; i++) {
             if (r.polls[i].revents & (POLLERR | POLLNVAL))
                 _exit(1); /* its network is gone */

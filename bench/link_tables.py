@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tables of runs over shaped links, from holmes-bench's JSON.
   link_tables.py lanes FILE WIRE LANES PERCENT   for bench/lanes.sh
-  link_tables.py wire-share FOLDER               for bench/wire-share.sh"""
+  link_tables.py wire-share FOLDER               for bench/wire-share.sh
+  link_tables.py long-link FOLDER                for bench/long-link.sh"""
 import json
 import pathlib
 import statistics
@@ -67,9 +68,36 @@ def wire_share(folder):
                                      for side in sides))
 
 
+def long_link(folder):
+    """Files are named WINDOW-KIND-ROUND.SIZE.json."""
+    rows, sides = {}, []
+    for path in sorted(pathlib.Path(folder).glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
+        run = json.loads(path.read_text())
+        window, kind, _ = path.name.split(".")[0].split("-")
+        for cell in run["results"]:
+            row = rows.setdefault((cell["size_bytes"], int(window), kind), {})
+            row.setdefault(cell["side"], []).append(mbit(cell)[0])
+            if cell["side"] not in sides:
+                sides.append(cell["side"])
+        rtt_s = run["links"][0]["rtt_ms"] / 1e3
+    plain = next(side for side in sides if side.startswith("TCP x"))
+    width = 24
+    print(f"{'window':18}{'its limit':>10}" + "".join(f"{side:>{width}}" for side in sides))
+    for (size, window, kind), row in sorted(rows.items()):
+        name = f"{window} x {size // 1024} KiB, {kind}"
+        limit = f"{window * size * 8e-6 / rtt_s:.0f}" if rtt_s else "-"
+        print(f"{name:18}{limit:>10}" + "".join(f"{spread(row[side], '.0f'):>{width}}"
+                                                for side in sides))
+        ratios = [[ours / base for ours, base in zip(row[side], row[plain])] for side in sides]
+        print(f"{f'  over {plain}':28}" + "".join(f"{spread(ratio, '.2f'):>{width}}"
+                                                for ratio in ratios))
+
+
 if sys.argv[1:2] == ["lanes"] and len(sys.argv) == 6:
     lanes(*sys.argv[2:])
 elif sys.argv[1:2] == ["wire-share"] and len(sys.argv) == 3:
     wire_share(sys.argv[2])
+elif sys.argv[1:2] == ["long-link"] and len(sys.argv) == 3:
+    long_link(sys.argv[2])
 else:
     sys.exit(__doc__)

@@ -33,6 +33,7 @@ enum {
     KEY_RTT,
     KEY_LOSS,
     KEY_LINK_HOOK,
+    KEY_RELAY,
 };
 
 struct parse {
@@ -96,6 +97,10 @@ static const struct argp_option argp_options[] = {
      "second each way: 1G, 10G; a list like 1G,3G gives each rank that many NICs",
      0},
     {"rtt", KEY_RTT, "LIST", 0, "round trip that these links add: 20ms, 500us", 0},
+    {"relay", KEY_RELAY, NULL, 0,
+     "carry packets by a process of holmes-bench's own even where the kernel has netem, or where "
+     "nothing is delayed or lost: it takes orders of the hook",
+     0},
     {"link-hook", KEY_LINK_HOOK, "COMMAND", 0,
      "before each side's first measurement of a size, for each of its ranks: run this by sh in the "
      "rank's network, with HOLMES_BENCH_SIDE, _RANK, _PID and _SIZE (docs/bench.md)",
@@ -443,6 +448,9 @@ static error_t parse_what(int key, char *arg, struct parse *p)
         return read_links(p, HOLMES_LINK_RATE, arg);
     case KEY_RTT:
         return read_links(p, HOLMES_LINK_RTT, arg);
+    case KEY_RELAY:
+        o->link.relay = true;
+        return 0;
     case KEY_LINK_HOOK:
         o->link_hook = arg;
         return 0;

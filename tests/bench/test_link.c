@@ -17,6 +17,7 @@
 #include "clock.h"
 #include "link.h"
 #include "link_packet.h"
+#include "link_relay.h"
 
 /* --- words ------------------------------------------------------------------------------------ */
 
@@ -103,6 +104,30 @@ Test(link_list, streams_carry_what_their_links_can)
     cr_assert_eq(holmes_link_part(NULL, 3, 4), 0.75);
     two.shapes[1].bits_per_s = 0;
     cr_assert_eq(holmes_link_part(&two, 1, 2), 0.5);
+}
+
+Test(relay_order, names_a_stream_and_its_loss)
+{
+    static const char *const bad[] = {"",
+                                      "0 1 2",
+                                      "0 1 2 ",
+                                      "0 1 2 1",
+                                      "0 1 2 51%",
+                                      "64 1 2 1%",
+                                      "0 65536 2 1%",
+                                      "0 1  2 1%",
+                                      "-1 1 2 1%",
+                                      "0 1 2 1%,2%",
+                                      "0 1 2 1% ",
+                                      " 0 1 2 1%",
+                                      "0000000000000000000 1 2 1%"};
+    struct holmes_relay_order o = {.rank = 77};
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        cr_assert_eq(holmes_relay_order_parse(bad[i], &o), -EINVAL, "took \"%s\"", bad[i]);
+    cr_assert_eq(o.rank, 77, "written on failure");
+    cr_assert_eq(holmes_relay_order_parse("63 65535 1 0.5%", &o), 0);
+    cr_assert(o.rank == 63 && o.port == 65535 && o.peer_port == 1 && o.loss_ppm == 5000);
 }
 
 /* --- packets ---------------------------------------------------------------------------------- */
@@ -426,6 +451,39 @@ Test(links, a_relay_loses_packets_and_harms_none, .timeout = 120)
 Test(links, what_the_kernel_has_loses_packets_and_harms_none, .timeout = 120)
 {
     expect_loss(false);
+}
+
+static int port_of(int fd)
+{
+    struct sockaddr_in sa;
+    socklen_t len = sizeof sa;
+
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+    return ntohs(sa.sin_port);
+}
+
+Test(links, an_order_makes_one_stream_lose, .timeout = 120)
+{
+    struct holmes_link_attr attr = {.nlinks = 1, .relay = true};
+    struct holmes_link *l = links_made(&attr, 2);
+    volatile sig_atomic_t stop = 0;
+    char command[128], why[256] = "";
+    struct holmes_link_call call = {.command = command, .side = "test", .timeout_s = 60};
+    uint32_t lost[2];
+    uint64_t ns;
+    struct stream s[2] = {dial(l, 0, 0, 1, &ns), dial(l, 0, 0, 1, &ns)};
+
+    snprintf(command, sizeof command, "echo 0 %d %d 5%% >$HOLMES_BENCH_RELAY", port_of(s[1].out),
+             port_of(s[1].in));
+    cr_assert_eq(holmes_link_hook(l, &call, &stop, why, sizeof why), 0, "%s", why);
+    for (int i = 0; i < 2; i++) {
+        move(s[i], 16 << 20); /* 1,870 packets */
+        lost[i] = retransmitted(s[i].out);
+        close_stream(s[i]);
+    }
+    cr_assert_gt(lost[1], 30);
+    cr_assert_lt(lost[0], lost[1] / 2, "%u beside %u", lost[0], lost[1]);
+    holmes_link_destroy(l);
 }
 
 static int descriptors(void)

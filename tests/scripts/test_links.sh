@@ -4,7 +4,7 @@
 . "$(dirname "$0")/tap.sh"
 BUILD=$1
 export BUILD
-lanes=$top/bench/lanes.sh shares=$top/bench/wire-share.sh
+lanes=$top/bench/lanes.sh shares=$top/bench/wire-share.sh long=$top/bench/long-link.sh
 
 names_what_is_wrong() {
     gives 1 "$lanes" --rate 0 && says err "'0'" &&
@@ -14,6 +14,8 @@ names_what_is_wrong() {
         gives 1 "$lanes" --plugin /none && says err "/none is not there" &&
         gives 1 "$shares" --frob && says err "no option '--frob'" &&
         gives 1 "$shares" --rates 1X && says err '"1X"' &&
+        gives 1 "$long" --windows 0x1M && says err '"0"' &&
+        gives 1 "$long" --rounds x && says err "'x'" &&
         gives 0 "$lanes" --help && says out "--throttle PERCENT" &&
         gives 0 "$shares" --help && says out "--rates LIST"
 }
@@ -45,6 +47,18 @@ shares_are_of_the_wire() {
     done
 }
 
+# One stream of each side loses a packet in five: it has to show.
+loss_is_of_one_stream() {
+    gives 0 "$long" --rate 100M --rtt 2ms --loss 20% --rounds 1 --windows 8x128K -p \
+        "holmes=$BUILD/plugin/libnccl-net-holmes.so,HOLMES_TCP=libfabric,HOLMES_LANES=4" || return
+    [ "$(awk '/^8 x 128 KiB, / { print $6 }' "$scratch/out" | sort -u)" = 4194 ] || return
+    clean=$(awk '/KiB, clean/ { print $11 }' "$scratch/out")
+    lossy=$(awk '/KiB, lossy/ { print $11 }' "$scratch/out")
+    below 104 "$clean" "plain streams, Mbit/s" && below "$clean" "$lossy" "the same with loss" && return
+    cat "$scratch/out"
+    return 1
+}
+
 unlinked() { # a user without namespaces: the script says so and nothing else
     HOLMES_BENCH_SIDE=x gives 1 "$lanes" --rate 100 --rounds 1 && says err "may not make"
 }
@@ -58,4 +72,5 @@ if ! "$BUILD/bench/holmes-bench" sendrecv -b 8 -e 8 --rounds 1 --iters 1 --refer
 fi
 claim "one lane of four is throttled, libfabric" a_slow_lane_is_slow libfabric
 claim "one lane of four is throttled, sockets" a_slow_lane_is_slow sockets
+claim "one stream of a long link loses packets" loss_is_of_one_stream
 claim "shares of the wire lie below it" shares_are_of_the_wire
