@@ -154,11 +154,14 @@ struct sock_piece {
 
 enum sock_rise { SOCK_WAITING, SOCK_DIALING, SOCK_ASKING, SOCK_LISTENING, SOCK_RISEN };
 
-/* What the kernel says of a stream's speed. */
+/* How fast a stream is, from what its peer's kernel acknowledges while there is something to send.
+ */
 struct sock_speed {
-    uint64_t looked_ns;
-    uint64_t rate;   /* bytes per second; 0: not known yet */
-    uint64_t queued; /* bytes that the peer's kernel has not acknowledged */
+    uint64_t looked_ns;                        /* at the kernel */
+    uint64_t queued;                           /* bytes given to the kernel and not acknowledged */
+    double rate;                               /* bytes per second; 0: not known */
+    double rtt;                                /* seconds until bytes are acknowledged, smoothed */
+    uint64_t mark_ns, mark_acked, mark_queued; /* where the measurement under way began */
 };
 
 struct sock_stream {

@@ -14,11 +14,34 @@
 #include "clock.h"
 #include "sock_ops.h"
 
-#define PIECE_MIN (64u * 1024)
-#define PIECE_MAX (1024u * 1024)
-#define PIECE_NS  1000000u /* a piece is what the stream moves in a millisecond */
-#define FRESH_NS  100000u  /* a look at the kernel counts this long */
-#define ALIGN     128u     /* an LL128 line is not torn */
+#define PIECE_MIN  (64u * 1024)
+#define PIECE_MAX  (1024u * 1024)
+#define PIECE_NS   1000000u /* a piece is what the stream moves in a millisecond */
+#define FRESH_NS   100000u  /* a look at the kernel counts this long */
+#define MEASURE_NS 500000u  /* a speed is measured over this time at least */
+#define MEMORY_NS  5000000u /* and forgotten over this */
+#define FORGET_NS  1000000000u
+#define ALIGN      128u /* an LL128 line is not torn */
+
+static void measure(struct sock_speed *v, uint64_t now, uint64_t acked, uint64_t queued)
+{
+    uint64_t ns = now - v->mark_ns, bytes = acked - v->mark_acked;
+    double sample = (double)bytes * 1e9 / (double)ns;
+    bool was_busy = bytes < v->mark_queued;
+
+    if (v->mark_ns != 0 && ns < MEASURE_NS)
+        return;
+    /* One that may have been idle in between is at least as fast as that. */
+    if (v->mark_ns != 0 && bytes > 0 && v->rate == 0)
+        v->rate = sample;
+    else if (v->mark_ns != 0 && (was_busy || sample > v->rate))
+        v->rate += (sample - v->rate) * (double)ns / (double)(ns + MEMORY_NS);
+    if (queued == 0 && ns > FORGET_NS) /* unused for so long: it may be another by now */
+        v->rate = 0;
+    v->mark_ns = now;
+    v->mark_acked = acked;
+    v->mark_queued = queued;
+}
 
 static void look(struct sock_stream *s, uint64_t now)
 {
@@ -30,10 +53,10 @@ static void look(struct sock_stream *s, uint64_t now)
     memset(&info, 0, sizeof info);
     if (getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
         return;
-    s->speed = (struct sock_speed){.looked_ns = now,
-                                   .rate = info.tcpi_delivery_rate,
-                                   .queued = (uint64_t)info.tcpi_unacked * info.tcpi_snd_mss +
-                                             info.tcpi_notsent_bytes};
+    s->speed.looked_ns = now;
+    s->speed.rtt = info.tcpi_rtt * 1e-6;
+    s->speed.queued = (uint64_t)info.tcpi_unacked * info.tcpi_snd_mss + info.tcpi_notsent_bytes;
+    measure(&s->speed, now, info.tcpi_bytes_acked, s->speed.queued);
 }
 
 /* Bytes in hand and in the kernel. */
@@ -46,42 +69,44 @@ static uint64_t before(const struct sock_stream *s)
     return bytes;
 }
 
-static uint64_t ns_for(uint64_t bytes, uint64_t rate)
+/* One that nothing is known of gets its chance. */
+static double rate_of(const struct sock_stream *s, double fastest)
 {
-    return (uint64_t)((double)bytes * 1e9 / (double)rate);
+    return s->speed.rate > 0 ? s->speed.rate : fastest;
 }
 
-/* Whether a piece of `len` bytes is better given to `s` than kept for the others. */
+/* Seconds until `len` more bytes are there. A stream that is slower than it was shows it first by
+ * the time its acknowledgements take. */
+static double time_for(const struct sock_stream *s, size_t len, double fastest)
+{
+    double moving = (double)(before(s) + len) / rate_of(s, fastest);
+
+    return moving > s->speed.rtt ? moving : s->speed.rtt;
+}
+
+/* Whether a piece of `len` bytes is better given to `s` than kept for the others: nobody else would
+ * have it there sooner, or it is there when they are a quarter through with what waits. Who is
+ * soonest is asked with one size for all, so that somebody is. */
 static bool worth_it(const struct wire_lane *lane, const struct sock_stream *s, size_t len)
 {
-    uint64_t fastest = 1, rest_rate = 0, rest_bytes = lane->out.waiting, own;
+    double fastest = 1, rest_rate = 0, rest_bytes = (double)lane->out.waiting, own;
+    size_t one = lane->out.waiting < PIECE_MIN ? (size_t)lane->out.waiting : PIECE_MIN;
+    bool soonest = true;
 
     for (int i = 0; i < lane->nstreams; i++)
         if (lane->streams[i].speed.rate > fastest)
             fastest = lane->streams[i].speed.rate;
-    /* One that nothing is known of gets its chance. */
-    own = ns_for(before(s) + len, s->speed.rate > 0 ? s->speed.rate : fastest);
-    for (int i = 0; i < lane->nstreams; i++) {
-        const struct sock_stream *other = &lane->streams[i];
-        uint64_t rate = other->speed.rate > 0 ? other->speed.rate : fastest, bytes;
-
-        if (other == s)
-            continue;
-        bytes = before(other);
-        if (own > ns_for(bytes + len, rate))
-            goto rest;
-    }
-    return true;
-rest:
+    own = time_for(s, one, fastest);
     for (int i = 0; i < lane->nstreams; i++) {
         const struct sock_stream *other = &lane->streams[i];
 
         if (other == s)
             continue;
-        rest_rate += other->speed.rate > 0 ? other->speed.rate : fastest;
-        rest_bytes += before(other);
+        soonest = soonest && own <= time_for(other, one, fastest);
+        rest_rate += rate_of(other, fastest);
+        rest_bytes += (double)before(other);
     }
-    return own <= ns_for(rest_bytes, rest_rate);
+    return soonest || 4 * time_for(s, len, fastest) <= rest_bytes / rest_rate;
 }
 
 size_t holmes_sock_share(struct wire_lane *lane, struct sock_stream *s, size_t left)
@@ -97,7 +122,7 @@ size_t holmes_sock_share(struct wire_lane *lane, struct sock_stream *s, size_t l
     for (int i = 0; i < lane->nstreams; i++)
         look(&lane->streams[i], now);
     if (len > PIECE_MIN) {
-        uint64_t most = s->speed.rate / (1000000000u / PIECE_NS);
+        size_t most = (size_t)(s->speed.rate * PIECE_NS / 1e9);
 
         most = most < PIECE_MIN ? PIECE_MIN : most > PIECE_MAX ? PIECE_MAX : most;
         len = left / (size_t)lane->nstreams > PIECE_MIN ? left / (size_t)lane->nstreams : PIECE_MIN;
