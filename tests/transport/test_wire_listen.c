@@ -215,22 +215,24 @@ Test(wire_listen, strangers_cost_nothing_and_keep_nobody_out)
     end_close(&b);
 }
 
-Test(wire_listen, silent_strangers_beyond_the_bound_are_dropped_oldest_first)
+/* With so many lanes that wait for their streams, ten strangers more than may be. */
+static void silent_beyond_the_bound(int awaited)
 {
-    enum { SILENT = STRANGERS_MAX + 10 };
+    enum { AWAITED_MAX = 70, SILENT_MAX = STRANGERS_MAX + AWAITED_MAX + 10 };
     struct wire_end a, b;
-    struct half probe;
+    struct half probes[AWAITED_MAX];
     struct sockaddr_in port;
-    int fds[SILENT], before, gone = 0;
+    int fds[SILENT_MAX], silent = STRANGERS_MAX + awaited + 10, before, gone = 0;
     uint64_t deadline = holmes_deadline_ms(30000); /* they are looked for every few seconds */
     char byte;
 
     listen_end_open(&a);
     listen_end_open(&b);
-    probe = half_make(&b, WIRE_ACCEPT);
-    port = blob_address(&probe);
+    for (int i = 0; i < awaited; i++)
+        probes[i] = half_make(&b, WIRE_ACCEPT);
+    port = blob_address(&probes[0]);
     before = open_descriptors();
-    for (int i = 0; i < SILENT; i++)
+    for (int i = 0; i < silent; i++)
         fds[i] = stranger_connect(&port);
     expect_pair_up_within(&a, &b, patience_ms(1000));
     /* They are accepted in order, so the first ten are the oldest. */
@@ -240,16 +242,31 @@ Test(wire_listen, silent_strangers_beyond_the_bound_are_dropped_oldest_first)
             gone++;
     }
     cr_assert_eq(gone, 10);
-    for (int i = 10; i < SILENT; i++)
+    /* A wire may leave the awaited ones out of account when they are few. */
+    for (int i = 10 + (awaited == 1); i < silent; i++)
         cr_assert(recv(fds[i], &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN,
                   "stranger %d within the bound was dropped", i);
-    for (int i = 0; i < SILENT; i++)
+    for (int i = 0; i < silent; i++)
         close(fds[i]);
     cr_assert(wait_descriptors(&b, before, PAIR_TIMEOUT_MS), "%d descriptors instead of %d",
               open_descriptors(), before);
-    wire->lane_close(probe.lane);
+    for (int i = 0; i < awaited; i++)
+        wire->lane_close(probes[i].lane);
     end_close(&a);
     end_close(&b);
+}
+
+Test(wire_listen, silent_strangers_beyond_the_bound_are_dropped_oldest_first)
+{
+    silent_beyond_the_bound(1);
+}
+
+/* While a job starts, most of those that have not spoken yet are true peers. */
+Test(wire_listen, streams_that_lanes_wait_for_do_not_count_as_strangers)
+{
+    if (strcmp(wire->name, "sockets") == 0)
+        cr_skip("its bound does not count them yet");
+    silent_beyond_the_bound(70);
 }
 
 Test(wire_listen, closing_a_nic_ends_silent_strangers)

@@ -58,7 +58,7 @@ struct ofi_stranger {
     bool seen, dropped;
 };
 
-#define OFI_STRANGERS_MAX 64
+#define OFI_STRANGERS_MAX 64 /* beside one for each lane that waits for its stream */
 
 struct wire_nic {
     struct holmes_nic nic;
@@ -75,8 +75,8 @@ struct wire_nic {
     pthread_mutex_t lock;
     struct holmes_list lanes; /* wire_lane.node */
 
-    struct ofi_stranger strangers[2 * OFI_STRANGERS_MAX];
-    int nstrangers;
+    struct ofi_stranger *strangers; /* in order of arrival */
+    int nstrangers, strangers_cap;
     uint64_t next_sweep_ns;
 };
 

@@ -174,6 +174,7 @@ void holmes_ofi_nic_close(struct wire_nic *wn)
     if (wn->info)
         holmes_ofi.freeinfo(wn->info);
     pthread_mutex_destroy(&wn->lock);
+    free(wn->strangers);
     free(wn);
 }
 

@@ -21,14 +21,33 @@
 
 enum fd_kind { FD_OTHER, FD_LISTENER, FD_STREAM };
 
+/* What a sweep knows of the lanes, and finds. */
+struct sweep {
+    uint64_t now;
+    bool all;
+    struct holmes_addr *lanes; /* the other ends of accepted lanes' streams, sorted */
+    size_t nlanes;
+    int awaited; /* lanes whose streams have not come, or are not known to have */
+    int streams; /* found that are no lane's */
+};
+
+static int addr_compare(const void *va, const void *vb)
+{
+    const struct holmes_addr *a = va, *b = vb;
+    int ports = (int)tcp_addr_port(a) - (int)tcp_addr_port(b);
+
+    if (a->sa.sa_family != b->sa.sa_family)
+        return (int)a->sa.sa_family - (int)b->sa.sa_family;
+    if (ports != 0)
+        return ports;
+    return a->sa.sa_family == AF_INET6
+               ? memcmp(&a->in6.sin6_addr, &b->in6.sin6_addr, sizeof a->in6.sin6_addr)
+               : memcmp(&a->in.sin_addr, &b->in.sin_addr, sizeof a->in.sin_addr);
+}
+
 static bool addr_equal(const struct holmes_addr *a, const struct holmes_addr *b)
 {
-    if (a->sa.sa_family != b->sa.sa_family)
-        return false;
-    if (a->sa.sa_family == AF_INET6)
-        return a->in6.sin6_port == b->in6.sin6_port &&
-               memcmp(&a->in6.sin6_addr, &b->in6.sin6_addr, sizeof a->in6.sin6_addr) == 0;
-    return a->in.sin_port == b->in.sin_port && a->in.sin_addr.s_addr == b->in.sin_addr.s_addr;
+    return addr_compare(a, b) == 0;
 }
 
 /* Whether a socket's own address belongs to the passive endpoint, which may listen on all. */
@@ -63,14 +82,31 @@ static enum fd_kind fd_classify(const struct wire_nic *wn, int fd, struct holmes
     return FD_STREAM;
 }
 
-static bool is_lane(struct wire_nic *wn, const struct holmes_addr *peer)
+/* -ENOMEM: what is nobody's cannot be told. */
+static int sweep_note_lanes(struct wire_nic *wn, struct sweep *sweep)
 {
-    holmes_list_each(lane, tmp, &wn->lanes, struct wire_lane, node)
+    size_t n = 0;
+
+    holmes_list_each(one, tmp, &wn->lanes, struct wire_lane, node) n++;
+    sweep->lanes = malloc((n + 1) * sizeof *sweep->lanes);
+    if (!sweep->lanes)
+        return -ENOMEM;
+    holmes_list_each(lane, tmp2, &wn->lanes, struct wire_lane, node)
     {
-        if (lane->ep && lane->role == WIRE_ACCEPT && addr_equal(&lane->peer, peer))
-            return true;
+        if (lane->role != WIRE_ACCEPT)
+            continue;
+        if (lane->ep)
+            sweep->lanes[sweep->nlanes++] = lane->peer;
+        else
+            sweep->awaited++;
     }
-    return false;
+    qsort(sweep->lanes, sweep->nlanes, sizeof *sweep->lanes, addr_compare);
+    return 0;
+}
+
+static bool is_lane(const struct sweep *sweep, const struct holmes_addr *peer)
+{
+    return bsearch(peer, sweep->lanes, sweep->nlanes, sizeof *sweep->lanes, addr_compare) != NULL;
 }
 
 static void stranger_drop(struct wire_nic *wn, struct ofi_stranger *s, const char *reason)
@@ -83,11 +119,28 @@ static void stranger_drop(struct wire_nic *wn, struct ofi_stranger *s, const cha
     s->dropped = true;
 }
 
-/* The list is in order of arrival; the oldest makes room. */
-static void stranger_see(struct wire_nic *wn, int fd, const struct holmes_addr *peer, uint64_t now)
+/* Room for one more, for twice the bound at most: those that were dropped stay until they close. */
+static bool strangers_grow(struct wire_nic *wn, const struct sweep *sweep)
 {
-    const int cap = sizeof wn->strangers / sizeof *wn->strangers;
+    int most = 2 * (OFI_STRANGERS_MAX + sweep->awaited), cap = wn->strangers_cap + 64;
+    struct ofi_stranger *grown;
 
+    if (wn->nstrangers < wn->strangers_cap)
+        return true;
+    if (wn->nstrangers >= most)
+        return false;
+    grown = realloc(wn->strangers, (size_t)cap * sizeof *grown);
+    if (!grown)
+        return false;
+    wn->strangers = grown;
+    wn->strangers_cap = cap;
+    return true;
+}
+
+/* The list is in order of arrival; the oldest makes room. */
+static void stranger_see(struct wire_nic *wn, int fd, const struct holmes_addr *peer,
+                         const struct sweep *sweep)
+{
     for (int i = 0; i < wn->nstrangers; i++) {
         struct ofi_stranger *s = &wn->strangers[i];
 
@@ -96,13 +149,15 @@ static void stranger_see(struct wire_nic *wn, int fd, const struct holmes_addr *
             return;
         }
     }
-    if (wn->nstrangers == cap) {
+    if (!strangers_grow(wn, sweep)) {
+        if (wn->nstrangers == 0)
+            return;
         stranger_drop(wn, &wn->strangers[0], "too many");
-        memmove(wn->strangers, wn->strangers + 1, (size_t)(cap - 1) * sizeof *wn->strangers);
         wn->nstrangers--;
+        memmove(wn->strangers, wn->strangers + 1, (size_t)wn->nstrangers * sizeof *wn->strangers);
     }
     wn->strangers[wn->nstrangers++] =
-        (struct ofi_stranger){.fd = fd, .peer = *peer, .since_ns = now, .seen = true};
+        (struct ofi_stranger){.fd = fd, .peer = *peer, .since_ns = sweep->now, .seen = true};
 }
 
 static void strangers_forget_unseen(struct wire_nic *wn)
@@ -135,12 +190,6 @@ static void each_fd(bool (*see)(struct wire_nic *wn, int fd, void *arg), struct 
     closedir(dir);
 }
 
-struct sweep {
-    uint64_t now;
-    bool all;
-    int streams; /* found */
-};
-
 static bool sweep_see(struct wire_nic *wn, int fd, void *arg)
 {
     struct sweep *sweep = arg;
@@ -152,11 +201,11 @@ static bool sweep_see(struct wire_nic *wn, int fd, void *arg)
             shutdown(fd, SHUT_RDWR); /* or new ones would come while the old ones go */
         break;
     case FD_STREAM:
-        if (is_lane(wn, &peer))
+        if (is_lane(sweep, &peer))
             break;
         sweep->streams++;
         if (peer.sa.sa_family != AF_UNSPEC || sweep->all)
-            stranger_see(wn, fd, &peer, sweep->now);
+            stranger_see(wn, fd, &peer, sweep);
         break;
     case FD_OTHER:
         break;
@@ -195,7 +244,7 @@ int holmes_ofi_sweep(struct wire_nic *wn, bool all)
 {
     struct sweep sweep = {.now = holmes_now_ns(), .all = all};
 
-    if (!all && sweep.now < wn->next_sweep_ns)
+    if ((!all && sweep.now < wn->next_sweep_ns) || sweep_note_lanes(wn, &sweep) != 0)
         return 0;
     for (int i = 0; i < wn->nstrangers; i++)
         wn->strangers[i].seen = false;
@@ -207,11 +256,12 @@ int holmes_ofi_sweep(struct wire_nic *wn, bool all)
 
         if (all)
             stranger_drop(wn, s, "closing");
-        else if (i < wn->nstrangers - OFI_STRANGERS_MAX)
+        else if (i < wn->nstrangers - OFI_STRANGERS_MAX - sweep.awaited)
             stranger_drop(wn, s, "too many");
         else if (sweep.now - s->since_ns > SILENCE_LIMIT_MS * 1000000ull)
             stranger_drop(wn, s, "it said nothing for a minute");
     }
+    free(sweep.lanes);
     sweep_schedule(wn, sweep.now);
     return sweep.streams;
 }
