@@ -38,6 +38,7 @@ struct holmes_scale_set {
     int64_t pause_ns;
     int64_t timeout_ns;      /* of each of the calls below */
     const atomic_bool *stop; /* ends every call with -ECANCELED; NULL: never */
+    int bad;                 /* of exchange: -EBADMSG once a message was wrong */
     char why[256];
 };
 
@@ -58,7 +59,7 @@ int holmes_scale_set_post(struct holmes_scale_set *s);
  * message may be there yet. */
 int holmes_scale_set_poll(struct holmes_scale_set *s, int64_t for_ns, uint64_t *looks);
 /* Sends one message over each sending end and waits for those of the receiving ones (posted
- * before); -EBADMSG when one holds other bytes than it must. */
+ * before); -EBADMSG when one holds other bytes than it must, which ends no other's way. */
 int holmes_scale_set_exchange(struct holmes_scale_set *s);
 /* Gives back registrations and closes all connections. */
 void holmes_scale_set_close(struct holmes_scale_set *s);
