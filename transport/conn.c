@@ -203,14 +203,20 @@ void conn_fail(struct holmes_conn *c, int error)
 void conn_destroy(struct holmes_conn *c)
 {
     struct proto_bye bye;
+    struct held *held;
+    bool last;
 
     if (!c)
         return;
+    held = &c->t->held;
     pthread_mutex_lock(&c->t->lock);
     holmes_list_remove(&c->link);
     holmes_list_remove(&c->in_connecting);
+    last = holmes_list_empty(&c->t->conns);
     pthread_mutex_unlock(&c->t->lock);
-    held_remove(&c->t->held, c);
+    held_remove(held, c);
+    if (last)
+        held_rest(held);
 
     pthread_mutex_lock(&c->lock);
     bye.completed = c->sending ? 0 : c->q.recv.completed;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "conn.h"
 #include "log.h"
@@ -19,18 +20,14 @@ void held_init(struct held *h, uint64_t wait_ns)
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&h->wake, &attr);
+    pthread_cond_init(&h->gone, NULL);
     pthread_condattr_destroy(&attr);
 }
 
 void held_fini(struct held *h)
 {
-    if (h->running) {
-        pthread_mutex_lock(&h->lock);
-        h->stop = true;
-        pthread_cond_signal(&h->wake);
-        pthread_mutex_unlock(&h->lock);
-        pthread_join(h->thread, NULL);
-    }
+    held_rest(h);
+    pthread_cond_destroy(&h->gone);
     pthread_cond_destroy(&h->wake);
     pthread_mutex_destroy(&h->lock);
 }
@@ -79,8 +76,19 @@ static void *held_main(void *arg)
         h->tick++;
         holmes_list_each(c, tmp, &h->conns, struct holmes_conn, held_link) send_for(h, c);
     }
+    h->ended = true;
+    pthread_cond_broadcast(&h->gone);
     pthread_mutex_unlock(&h->lock);
     return NULL;
+}
+
+/* Lock held. One that has ended needs it no more. */
+static void bury(struct held *h)
+{
+    if (!h->ended)
+        return;
+    pthread_join(h->thread, NULL);
+    h->running = h->stop = h->ended = false;
 }
 
 /* Lock held. */
@@ -88,11 +96,17 @@ static bool running(struct held *h)
 {
     sigset_t all, before;
 
+    bury(h);
+    if (h->stop) { /* it has not seen that yet, and goes on */
+        h->stop = false;
+        pthread_cond_broadcast(&h->gone);
+    }
     if (h->running)
         return true;
     sigfillset(&all); /* the host program's handlers run on its own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     h->running = pthread_create(&h->thread, NULL, held_main, h) == 0;
+    h->pid = getpid();
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!h->running) {
         holmes_info(NET, "no thread for what is held back: nothing is");
@@ -123,5 +137,18 @@ void held_remove(struct held *h, struct holmes_conn *c)
 {
     pthread_mutex_lock(&h->lock);
     holmes_list_remove(&c->held_link);
+    pthread_mutex_unlock(&h->lock);
+}
+
+void held_rest(struct held *h)
+{
+    pthread_mutex_lock(&h->lock);
+    if (h->running && h->pid == getpid() && holmes_list_empty(&h->conns)) {
+        h->stop = true;
+        pthread_cond_signal(&h->wake);
+        while (h->stop && !h->ended)
+            pthread_cond_wait(&h->gone, &h->lock);
+        bury(h);
+    }
     pthread_mutex_unlock(&h->lock);
 }

@@ -1,7 +1,7 @@
 /* What connections hold back so that it goes out in company, clear-to-sends and counts, and what
  * the kernel would not take. The thread that polls a connection sends it when it finds nothing
  * better to do; should that thread turn to other things, a thread of the transport's own does it a
- * moment later. That one sleeps while nothing is held.
+ * moment later. That one sleeps while nothing is held, and ends with the last connection.
  */
 #ifndef HOLMES_HELD_H
 #define HOLMES_HELD_H
@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "list.h"
 
@@ -17,10 +18,11 @@ struct holmes_conn;
 struct held {
     uint64_t wait_ns;     /* how long something may be held, at least; 0: nothing is */
     pthread_mutex_t lock; /* may be taken under a connection's lock; guards what follows */
-    pthread_cond_t wake;
+    pthread_cond_t wake, gone;
     struct holmes_list conns; /* holmes_conn.held_link */
     pthread_t thread;
-    bool running, asleep, stop;
+    pid_t pid; /* whose thread it is: a forked child has none */
+    bool running, asleep, stop, ended;
     uint64_t tick;
 };
 
@@ -32,5 +34,8 @@ void held_fini(struct held *h);
 bool held_add(struct held *h, struct holmes_conn *c);
 /* Afterwards the thread does not know the connection. Its lock need not be held. */
 void held_remove(struct held *h, struct holmes_conn *c);
+/* No connection is left, or so it seemed a moment ago: the thread ends unless something is held.
+ * No lock of the transport's or of a connection is held. */
+void held_rest(struct held *h);
 
 #endif

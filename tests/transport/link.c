@@ -162,9 +162,9 @@ int link_wait_error(struct holmes_request *r)
     return rc;
 }
 
-int link_count_fds(void)
+static int count_entries(const char *path)
 {
-    DIR *d = opendir("/proc/self/fd");
+    DIR *d = opendir(path);
     int n = 0;
 
     cr_assert_not_null(d);
@@ -172,6 +172,16 @@ int link_count_fds(void)
         n++;
     closedir(d);
     return n;
+}
+
+int link_count_fds(void)
+{
+    return count_entries("/proc/self/fd");
+}
+
+int link_count_threads(void)
+{
+    return count_entries("/proc/self/task");
 }
 
 static uint8_t pattern(size_t i, unsigned seed)

@@ -633,6 +633,38 @@ Test(conn, message_that_the_end_confirms_is_no_stall)
     link_close(&l);
 }
 
+/* What a receiver holds back leaves without its caller, by a thread. */
+Test(conn, no_thread_is_left_when_the_last_connection_is_closed)
+{
+    const int held = test_nics()->ops->cq_push != NULL;
+    struct link l;
+
+    link_open(&l);
+    for (int i = 0; i < 3; i++) {
+        uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS);
+        int before = link_count_threads();
+        struct holmes_request *send, *recv;
+        struct holmes_mr *from, *to;
+        char buf[16];
+
+        cr_assert_eq(holmes_mr_reg(l.send, buf, 8, &from), 0);
+        cr_assert_eq(holmes_mr_reg(l.recv, buf + 8, 8, &to), 0);
+        recv = link_irecv(l.recv, buf + 8, 8, 1, to);
+        cr_assert_eq(link_count_threads(), before + held);
+        send = link_isend(l.send, buf, 8, 1, from);
+        cr_assert_eq(link_wait_both(send, recv), 8u);
+        holmes_mr_dereg(l.send, from);
+        holmes_mr_dereg(l.recv, to);
+        holmes_conn_close(l.send);
+        holmes_conn_close(l.recv);
+        /* The kernel shows a thread for a moment after it was joined. */
+        while (link_count_threads() != before)
+            cr_assert(!holmes_deadline_passed(deadline), "a thread is left");
+        link_connect(&l);
+    }
+    link_close(&l);
+}
+
 /* ---- memory registration (case C9) ---- */
 
 Test(conn, deregistering_under_a_posted_receive_cancels_it)
