@@ -43,7 +43,7 @@ enum holmes_env_type {
     X(WIRE, "HOLMES_WIRE", CHOICE, "auto", 0, 0, "auto|verbs|tcp",                                 \
       "what carries connections: auto chooses for each, verbs refuses where RDMA does not reach")  \
     X(TCP, "HOLMES_TCP", CHOICE, "auto", 0, 0, "auto|libfabric|sockets",                           \
-      "what drives connections over TCP; the same on all ranks")                                   \
+      "what drives connections over TCP, auto is sockets; the same on all ranks")                  \
     X(HOLD_US, "HOLMES_HOLD_US", INT, "500", 0, 100000, NULL,                                      \
       "microseconds after which a clear-to-send or count that waited for company over tcp goes "   \
       "out without its caller; 0: none waits")                                                     \
@@ -58,7 +58,8 @@ enum holmes_env_type {
       "CUDA driver to open, when GPU memory must go over tcp")                                     \
     X(STAGE_MB, "HOLMES_STAGE_MB", INT, "256", 1, 65536, NULL,                                     \
       "MiB of pinned memory per Ethernet NIC, shared by the connections that move GPU memory")     \
-    X(LIBFABRIC, "HOLMES_LIBFABRIC", STRING, "libfabric.so.1", 0, 0, NULL, "libfabric to open")    \
+    X(LIBFABRIC, "HOLMES_LIBFABRIC", STRING, "libfabric.so.1", 0, 0, NULL,                         \
+      "libfabric to open with HOLMES_TCP=libfabric")                                               \
     X(LIBIBVERBS, "HOLMES_LIBIBVERBS", STRING, "libibverbs.so.1", 0, 0, NULL,                      \
       "libibverbs to open")                                                                        \
     X(NET_NAME, "HOLMES_NET_NAME", STRING, "Holmes", 0, 0, NULL,                                   \

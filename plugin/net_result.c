@@ -37,7 +37,7 @@ ncclResult_t holmes_net_result(int rc)
     case EADDRINUSE:      /* HOLMES_PORT_RANGE is exhausted: nothing else binds a given port */
     case EMSGSIZE:        /* send larger than its receive */
     case EPROTO:          /* the handle is another plugin's: ranks chose different nets */
-    case EPROTONOSUPPORT: /* another release, or HOLMES_WIRE contradicts */
+    case EPROTONOSUPPORT: /* another release; HOLMES_WIRE or HOLMES_TCP contradicts */
         return ncclInvalidUsage;
     default:
         return ncclInternalError;

@@ -1,4 +1,5 @@
-/* What a wire must do: the seam between the message protocol and ibverbs, libfabric, or a test.
+/* What a wire must do: the seam between the message protocol and ibverbs, sockets, libfabric, or a
+ * test.
  *
  * A driver is one const table. All functions return 0 or a negative errno, translated from the
  * library's own customs at the call, and none blocks. Objects of a NIC may be used from several
@@ -11,8 +12,8 @@
  *     lane_connect(peer's blob)                   lane_connect(peer's blob)
  *     lane_poll == 0: up                          lane_poll == 0: up
  *
- * A blob is what the peer must know: QP number and GID for verbs; passive endpoint address and a
- * secret to quote for libfabric. It came over an authenticated socket but is still foreign bytes.
+ * A blob is what the peer must know: QP number and GID for verbs; listening address and a secret to
+ * quote over TCP. It came over an authenticated socket but is still foreign bytes.
  */
 #ifndef HOLMES_DRIVER_H
 #define HOLMES_DRIVER_H
@@ -96,7 +97,7 @@ struct wire_lane_params {
 };
 
 struct wire_ops {
-    const char *name; /* "tcp", "verbs" */
+    const char *name; /* "tcp", "tcp-libfabric", "verbs": what users see; at most 15 bytes */
     bool rdma;        /* serves the RDMA ports among the NICs; else the rest of them */
     bool bundles;     /* a lane is as many streams as asked for, among which it shares its writes:
                          a connection needs no more than one on each rail */
@@ -163,10 +164,10 @@ struct wire_ops {
     void (*lane_close)(struct wire_lane *lane);
 };
 
+/* TCP streams of our own; nothing to load. What drives TCP unless the user says otherwise. */
+extern const struct wire_ops holmes_wire_sock;
 /* libfabric, provider tcp. */
 extern const struct wire_ops holmes_wire_ofi;
-/* TCP streams of our own; nothing to load. */
-extern const struct wire_ops holmes_wire_sock;
 /* libibverbs, reliable connections. */
 extern const struct wire_ops holmes_wire_verbs;
 

@@ -350,6 +350,17 @@ static int dialing_plan(const struct holmes_conn *c, const struct proto_verdict 
     return 0;
 }
 
+/* Two wires over TCP are two settings, and both ends' error. */
+static int refuse_wire(const struct holmes_conn *c, const struct proto_verdict *v)
+{
+    bool setting = !c->ops->rdma && strncmp(v->wire, "tcp", 3) == 0;
+    char why[192];
+
+    snprintf(why, sizeof why, "(%s) speaks wire \"%s\", not \"%s\"%s", v->host, v->wire,
+             c->ops->name, setting ? ": HOLMES_TCP must be the same on all ranks" : "");
+    return refuse(c, setting ? -EPROTONOSUPPORT : -EPROTO, why);
+}
+
 static int take_verdict(struct holmes_conn *c)
 {
     struct handshake *hs = c->handshake;
@@ -371,11 +382,8 @@ static int take_verdict(struct holmes_conn *c)
     rc = dialing_plan(c, &v, &plan);
     if (rc == 0)
         rc = path_open(c, &plan, &info);
-    if (rc == 0 && strcmp(v.wire, c->ops->name) != 0) {
-        snprintf(why, sizeof why, "(%s) speaks wire \"%s\", not \"%s\"", v.host, v.wire,
-                 c->ops->name);
-        return refuse(c, -EPROTO, why);
-    }
+    if (rc == 0 && strcmp(v.wire, c->ops->name) != 0)
+        return refuse_wire(c, &v);
     if (rc == 0) {
         rc = path_take_peer(c, &v.info, why, sizeof why);
         if (rc != 0)

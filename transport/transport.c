@@ -66,41 +66,47 @@ static void forget_owner(struct holmes_transport *t, const void *owner)
 
 /* ---- the transport ---- */
 
+static void open_rdma(struct holmes_transport *t, const struct wire_ops *ops)
+{
+    char why[512];
+
+    if (ops->load(why, sizeof why) == 0) {
+        t->rdma = ops;
+        return;
+    }
+    holmes_warn(INIT, "%s", why);
+    snprintf(t->no_rdma, sizeof t->no_rdma, "%.90s", why);
+}
+
 /* tcp must be there unless the user wants RDMA only: it is what reaches everywhere. RDMA may be
  * missing: that is one line, where there is a port that could have used it. */
 static int open_wires(struct holmes_transport *t)
 {
     bool only_rdma = strcmp(holmes_env_string(HOLMES_ENV_WIRE), "verbs") == 0, has_port = false;
-    char why[256] = "this build has no wire", no_tcp[256] = "";
-    int tcp_error = -ELIBACC, rc;
+    int rc = -ELIBACC;
+    char why[512];
 
     for (int i = 0; i < t->ndevices; i++)
         has_port = has_port || device_is_rdma(t->devices[i]);
     snprintf(t->no_rdma, sizeof t->no_rdma, "this build has no RDMA wire");
+    snprintf(
+        why, sizeof why,
+        "HOLMES_TCP=%s, but this build has no such wire: leave HOLMES_TCP unset, or build with "
+        "libfabric's headers (Debian: libfabric-dev)",
+        holmes_env_string(HOLMES_ENV_TCP));
     for (const struct wire_ops *const *w = holmes_wires(); *w; w++) {
-        const struct wire_ops **place = (*w)->rdma ? &t->rdma : &t->tcp;
-
-        if (*place || ((*w)->rdma && !has_port))
-            continue;
-        rc = (*w)->load(why, sizeof why);
-        if (rc == 0) {
-            *place = *w;
-        } else if (!(*w)->rdma) {
-            tcp_error = rc;
-            snprintf(no_tcp, sizeof no_tcp, "%s", why);
-        }
-        if (rc != 0 && (*w)->rdma) {
-            holmes_warn(INIT, "%s", why);
-            snprintf(t->no_rdma, sizeof t->no_rdma, "%.90s", why);
+        if ((*w)->rdma) {
+            if (has_port && !t->rdma)
+                open_rdma(t, *w);
+        } else if (!t->tcp) {
+            rc = (*w)->load(why, sizeof why);
+            t->tcp = rc == 0 ? *w : NULL;
         }
     }
-    if (t->tcp && no_tcp[0])
-        holmes_warn(INIT, "%s; TCP is driven by %s instead, as on all ranks it must be", no_tcp,
-                    t->tcp->name);
     if (t->tcp || (only_rdma && t->rdma))
         return 0;
     holmes_warn(INIT, "%s", why);
-    return tcp_error;
+    return rc;
 }
 
 /* One address in all: listen on nothing else. Several: the peer may come over any. */

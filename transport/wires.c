@@ -1,10 +1,12 @@
-/* The wires of this build, in order of preference. */
+/* The wires of this build, in order of preference, and the one over TCP that the user wants. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "driver.h"
 #include "env.h"
+
+#define USUAL_TCP "sockets" /* HOLMES_TCP=auto; docs/sockets.md says why */
 
 /* `tcp`: the value of HOLMES_TCP that asks for it; NULL: it is always there. */
 static const struct {
@@ -14,10 +16,10 @@ static const struct {
 #ifdef HOLMES_HAVE_VERBS
     {&holmes_wire_verbs, NULL},
 #endif
+    {&holmes_wire_sock, "sockets"},
 #ifdef HOLMES_HAVE_OFI
     {&holmes_wire_ofi, "libfabric"},
 #endif
-    {&holmes_wire_sock, "sockets"},
 };
 #define BUILT_IN (sizeof built_in / sizeof *built_in)
 
@@ -30,8 +32,10 @@ static void wanted_fill(void)
     const char *tcp = holmes_env_string(HOLMES_ENV_TCP);
     size_t n = 0;
 
+    if (strcmp(tcp, "auto") == 0)
+        tcp = USUAL_TCP;
     for (size_t i = 0; i < BUILT_IN; i++)
-        if (!built_in[i].tcp || strcmp(tcp, "auto") == 0 || strcmp(tcp, built_in[i].tcp) == 0)
+        if (!built_in[i].tcp || strcmp(tcp, built_in[i].tcp) == 0)
             wanted[n++] = built_in[i].ops;
 }
 

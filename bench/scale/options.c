@@ -13,7 +13,7 @@ enum { KEY_JSON = 256, KEY_PEERS, KEY_IDLE, KEY_TIMEOUT };
 #define PLUGIN_HELP                                                                                \
     "NCCL net plugin: a path, a file name, or the NAME of libnccl-net-NAME.so (default holmes)"
 #define ENVIRONMENT_HELP                                                                           \
-    "The plugin's own settings come from the environment, as under NCCL: HOLMES_TCP=sockets, "     \
+    "The plugin's own settings come from the environment, as under NCCL: HOLMES_TCP=libfabric, "   \
     "HOLMES_LANES=4. "
 
 struct parse {

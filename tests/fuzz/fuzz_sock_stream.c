@@ -1,5 +1,5 @@
-/* The streams of a lane of the wire `sockets`: heads and bytes from a peer that is raised. Nothing
- * may land outside the registered memory, and bad heads end the lane. */
+/* The streams of a lane of the wire of plain sockets: heads and bytes from a peer that is raised.
+ * Nothing may land outside the registered memory, and bad heads end the lane. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

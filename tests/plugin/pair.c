@@ -218,6 +218,13 @@ bool over_rdma(void)
     return getenv("HOLMES_TEST_VERBS") != NULL;
 }
 
+const char *over_tcp(void)
+{
+    const char *tcp = getenv("HOLMES_TCP");
+
+    return tcp && strcmp(tcp, "libfabric") == 0 ? " tcp-libfabric over " : " tcp over ";
+}
+
 void private_loopback(void)
 {
     struct ifreq req = {.ifr_name = "lo", .ifr_flags = IFF_UP};

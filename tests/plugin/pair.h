@@ -41,6 +41,9 @@ int listening_ports(int *ports, int max);
 /* Whether the plugin finds RDMA ports here: in a guest of tests/soft-roce. */
 bool over_rdma(void);
 
+/* What a line of the log says of a connection over TCP, with the wire of HOLMES_TCP. */
+const char *over_tcp(void);
+
 /* Moves this process into a network namespace with nothing but loopback, where all ports are free.
  * RDMA devices belong to no namespace and are turned off.
  * Without root it stays where it is, which is good enough for ports that are asked for politely. */

@@ -254,7 +254,7 @@ Test(contract, lines_reach_nccls_logger)
     cr_expect(log_has(NCCL_LOG_INFO, "NET/Holmes", "communicator 0000000000000007 joins"));
     cr_expect_eq(log_count(NCCL_LOG_TRACE, "NET/Holmes"), 0, "traces without NCCL_DEBUG=TRACE");
     pair_connect(&p);
-    cr_expect_geq(log_count(NCCL_LOG_INFO, over_rdma() ? " verbs over " : " tcp over "), 2, "%s",
+    cr_expect_geq(log_count(NCCL_LOG_INFO, over_rdma() ? " verbs over " : over_tcp()), 2, "%s",
                   log_text());
     pair_fini(&p);
 }

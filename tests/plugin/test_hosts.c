@@ -6,6 +6,7 @@
 #include "../support/patience.h"
 #include "clock.h"
 #include "hosts.h"
+#include "pair.h"
 #include "trace.h"
 
 TestSuite(hosts, .timeout = 240);
@@ -128,8 +129,8 @@ static bool address_script(struct rank *r)
         return false;
     RANK_CHECK(holmes_now_ns() - begin < patience_ns(2000), "connected after %llu ms",
                (unsigned long long)(holmes_now_ns() - begin) / 1000000);
-    RANK_CHECK(log_has(NCCL_LOG_INFO, " tcp over ", arg->used), "not over %s", arg->used);
-    RANK_CHECK(!log_has(NCCL_LOG_INFO, " tcp over ", arg->unused), "over %s", arg->unused);
+    RANK_CHECK(log_has(NCCL_LOG_INFO, over_tcp(), arg->used), "not over %s", arg->used);
+    RANK_CHECK(!log_has(NCCL_LOG_INFO, over_tcp(), arg->unused), "over %s", arg->unused);
     ops[0] = stream_op(r, 0, true, 8);
     ops[1] = stream_op(r, 0, false, 8);
     return rank_run(r, ops, 2) && rank_barrier(r) && rank_destroy(r);

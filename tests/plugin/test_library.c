@@ -107,8 +107,7 @@ static void own_handler(int sig)
     (void)sig;
 }
 
-/* libfabric's psm provider installs handlers when it is loaded. */
-Test(library, no_signal_disposition_changes)
+static void expect_no_disposition_changes(void)
 {
     struct dispositions before;
     struct pair p;
@@ -129,6 +128,20 @@ Test(library, no_signal_disposition_changes)
     pair_fini(&p);
     expect_unchanged(&before, "finalize");
 }
+
+Test(library, no_signal_disposition_changes)
+{
+    expect_no_disposition_changes();
+}
+
+#ifdef HOLMES_HAVE_OFI
+/* Its psm provider installs handlers when it is loaded. */
+Test(library, no_signal_disposition_changes_by_libfabric)
+{
+    setenv("HOLMES_TCP", "libfabric", 1);
+    expect_no_disposition_changes();
+}
+#endif
 
 /* Both ends end up in one process; a peer that goes away must not raise SIGPIPE. */
 Test(library, a_dead_peer_raises_no_sigpipe)
@@ -254,46 +267,86 @@ Test(library, unloading_and_loading_again_works)
     }
 }
 
-Test(library, libfabric_that_is_missing_is_one_clear_line)
+/* ---- what drives TCP ---- */
+
+static bool libfabric_is_loaded(void)
+{
+    bool found = false;
+    char line[512];
+    FILE *f = fopen("/proc/self/maps", "re");
+
+    cr_assert_not_null(f);
+    while (fgets(line, sizeof line, f))
+        found = found || strstr(line, "/libfabric.so");
+    fclose(f);
+    return found;
+}
+
+/* A connection, and the line that both its ends write about it. */
+static void expect_bytes_over(const char *wire)
+{
+    struct pair p;
+
+    pair_init(&p, 12);
+    pair_connect(&p);
+    pair_move(&p, 200000, 200000);
+    cr_expect_eq(log_count(NCCL_LOG_INFO, wire), 2, "%s", log_text());
+    cr_expect_eq(log_count(NCCL_LOG_WARN, ""), 0, "%s", log_text());
+    pair_fini(&p);
+}
+
+Test(library, without_settings_libfabric_is_not_even_looked_for)
+{
+    unsetenv("HOLMES_TCP");
+    setenv("HOLMES_LIBFABRIC", "libfabric-of-nobody.so.1", 1);
+    expect_bytes_over(" tcp over ");
+    cr_expect(!libfabric_is_loaded());
+}
+
+static void expect_no_start(const char *a, const char *b)
 {
     struct net_api api;
     void *ctx = &api;
 
     setenv("HOLMES_TCP", "libfabric", 1);
-    setenv("HOLMES_LIBFABRIC", "libfabric-of-nobody.so.1", 1);
     cr_assert_null(net_open(HOLMES_PLUGIN, 12, &api));
     cr_expect_eq(net_init(&api, &ctx, 1, test_logger), ncclSystemError);
     cr_expect_null(ctx);
     cr_expect_eq(log_count(NCCL_LOG_WARN, ""), 1, "one line:\n%s", log_text());
-    cr_expect(log_has(NCCL_LOG_WARN, "libfabric-of-nobody.so.1", "install"), "%s", log_text());
+    cr_expect(log_has(NCCL_LOG_WARN, a, b), "%s", log_text());
     cr_expect_eq(net_finalize(&api, ctx), ncclSuccess);
     net_close(&api);
 }
 
-Test(library, without_libfabric_sockets_do_and_one_line_says_so)
-{
-    struct net_api api;
-    void *ctx = &api;
+#ifdef HOLMES_HAVE_OFI
 
-    unsetenv("HOLMES_TCP");
+Test(library, libfabric_drives_tcp_where_the_user_wants_it)
+{
+    setenv("HOLMES_TCP", "libfabric", 1);
+    expect_bytes_over(" tcp-libfabric over ");
+    cr_expect(libfabric_is_loaded());
+}
+
+Test(library, libfabric_that_is_missing_is_one_clear_line)
+{
     setenv("HOLMES_LIBFABRIC", "libfabric-of-nobody.so.1", 1);
-    cr_assert_null(net_open(HOLMES_PLUGIN, 12, &api));
-    cr_expect_eq(net_init(&api, &ctx, 1, test_logger), ncclSuccess);
-    cr_expect_eq(log_count(NCCL_LOG_WARN, ""), 1, "one line:\n%s", log_text());
-    cr_expect(log_has(NCCL_LOG_WARN, "libfabric-of-nobody.so.1", "by sockets"), "%s", log_text());
-    cr_expect_eq(net_finalize(&api, ctx), ncclSuccess);
-    net_close(&api);
+    expect_no_start("libfabric-of-nobody.so.1 cannot be opened",
+                    "install libfabric 1.17 or later (Debian: libfabric1), name one with "
+                    "HOLMES_LIBFABRIC, or leave HOLMES_TCP unset");
 }
 
 Test(library, a_file_that_is_no_libfabric_is_refused_by_name)
 {
-    struct net_api api;
-    void *ctx;
-
-    setenv("HOLMES_TCP", "libfabric", 1);
     setenv("HOLMES_LIBFABRIC", HOLMES_PLUGIN, 1);
-    cr_assert_null(net_open(HOLMES_PLUGIN, 12, &api));
-    cr_expect_eq(net_init(&api, &ctx, 1, test_logger), ncclSystemError);
-    cr_expect(log_has(NCCL_LOG_WARN, HOLMES_PLUGIN, ""), "%s", log_text());
-    net_close(&api);
+    expect_no_start(HOLMES_PLUGIN " has no ", "leave HOLMES_TCP unset");
 }
+
+#else
+
+Test(library, a_build_without_libfabric_says_so_when_it_is_wanted)
+{
+    expect_no_start("HOLMES_TCP=libfabric, but this build has no such wire",
+                    "leave HOLMES_TCP unset");
+}
+
+#endif

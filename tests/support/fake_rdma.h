@@ -1,4 +1,4 @@
-/* A wire that looks like verbs and runs over libfabric's tcp: for tests of the choice of the wire
+/* A wire that looks like verbs and runs over tcp: for tests of the choice of the wire
  * and of several rails where there is no RDMA. For tests only.
  *
  * It serves NICs with an RDMA port; their first address must be one of this host. Keys have 32 bits

@@ -132,13 +132,12 @@ static void nics_on_verbs(struct test_nics *n, const char *devices)
 
 const struct wire_ops *test_tcp_wire(void)
 {
+#ifdef HOLMES_HAVE_OFI
     const char *tcp = getenv("HOLMES_TCP");
 
-#ifdef HOLMES_HAVE_OFI
-    if (!tcp || strcmp(tcp, "sockets") != 0)
+    if (tcp && strcmp(tcp, "libfabric") == 0)
         return &holmes_wire_ofi;
 #endif
-    (void)tcp;
     return &holmes_wire_sock;
 }
 

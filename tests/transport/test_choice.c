@@ -289,6 +289,28 @@ Test(choice, user_who_insists_on_rdma_is_refused_where_there_is_none)
     link_close(&l);
 }
 
+/* HOLMES_TCP is read once by a process, hence another wire by name. */
+Test(choice, ends_whose_wires_over_tcp_differ_are_both_refused)
+{
+    struct wire_ops other = *test_tcp_wire();
+    const struct wire_ops *wires[2] = {&other, NULL};
+    struct link l = {.send = NULL};
+    int sent, got;
+
+    link_capture_log();
+    l.a = open_end(from, 0, "127.0.0.1");
+    other.name = "tcp-other";
+    holmes_wires_override(wires);
+    l.b = open_end(to, 0, "127.0.0.2");
+    both_end(&l, &sent, &got);
+    cr_assert_eq(got, -EPROTONOSUPPORT);
+    cr_assert_eq(sent, -EPROTONOSUPPORT);
+    cr_assert_eq(link_log_count("speaks wire \"tcp-other\", not"), 1);
+    cr_assert_eq(link_log_count("HOLMES_TCP must be the same on all ranks"), 1);
+    link_close(&l);
+    holmes_wires_override(NULL);
+}
+
 Test(choice, accepting_end_that_cannot_raise_rdma_falls_to_tcp)
 {
     struct link l;

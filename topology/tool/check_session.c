@@ -344,7 +344,7 @@ static void keep_up(struct holmes_check_session *s)
 
         if (s->active[i].broken)
             continue;
-        if (strcmp(m->wire, back->wire) != 0 && strcmp(back->wire, "tcp") == 0)
+        if (strcmp(m->wire, "verbs") == 0 && strcmp(back->wire, "verbs") != 0)
             m = back; /* the lesser one counts */
         snprintf(now->wire, sizeof now->wire, "%s", m->wire);
         snprintf(now->reason, sizeof now->reason, "%s", m->reason);

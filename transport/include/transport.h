@@ -118,7 +118,7 @@ struct holmes_conn_stats {
     uint64_t communicator;    /* of its owner; 0: none was named */
     bool sending;             /* connected (true) or accepted */
     char local[64], peer[64]; /* "eth0 10.0.0.1" and peer's address */
-    char wire[16];            /* "tcp" */
+    char wire[16];            /* "tcp", "tcp-libfabric", "verbs" */
     char reason[128];
     int lanes;
     uint64_t messages, bytes; /* completed payload */

@@ -219,7 +219,7 @@ void holmes_ofi_mr_dereg(struct wire_nic *wn, struct wire_mr *mr)
 }
 
 const struct wire_ops holmes_wire_ofi = {
-    .name = "tcp",
+    .name = "tcp-libfabric",
     .load = holmes_ofi_load,
     .nic_open = holmes_ofi_nic_open,
     .nic_close = holmes_ofi_nic_close,

@@ -13,6 +13,10 @@
 #include "log.h"
 #include "ofi.h"
 
+#define REMEDY                                                                                     \
+    "install libfabric 1.17 or later (Debian: libfabric1), name one with HOLMES_LIBFABRIC, or "    \
+    "leave HOLMES_TCP unset, which needs none"
+
 struct ofi_lib holmes_ofi;
 
 /* struct fi_info has had its present layout since ABI 1.3, struct fi_fabric_attr since 1.1. The
@@ -59,10 +63,8 @@ static int lib_resolve(void *handle, const char *path, char *why, size_t why_len
         void *fn = dlvsym(handle, ofi_symbols[i].name, ofi_symbols[i].version);
 
         if (!fn) {
-            snprintf(why, why_len,
-                     "%s has no %s@%s: it is no libfabric, or too old; install libfabric 1.17 or "
-                     "later (Debian: libfabric1), or name one with HOLMES_LIBFABRIC",
-                     path, ofi_symbols[i].name, ofi_symbols[i].version);
+            snprintf(why, why_len, "%s has no %s@%s: it is no libfabric, or too old; " REMEDY, path,
+                     ofi_symbols[i].name, ofi_symbols[i].version);
             return -ELIBACC;
         }
         memcpy((char *)&holmes_ofi + ofi_symbols[i].slot, &fn, sizeof fn);
@@ -80,7 +82,7 @@ static int lib_probe(const char *path, char *why, size_t why_len)
     int rc;
 
     if (FI_VERSION_LT(v, OFI_API_VERSION)) {
-        snprintf(why, why_len, "%s is libfabric %u.%u: 1.17 or later is right", path, FI_MAJOR(v),
+        snprintf(why, why_len, "%s is libfabric %u.%u, too old; " REMEDY, path, FI_MAJOR(v),
                  FI_MINOR(v));
         return -ELIBACC;
     }
@@ -113,10 +115,8 @@ static int lib_open(char *why, size_t why_len)
     } else {
         const char *error = dlerror();
 
-        snprintf(why, why_len,
-                 "%s cannot be opened (%s): install libfabric 1.17 or later (Debian: libfabric1), "
-                 "or name one with HOLMES_LIBFABRIC",
-                 path, error ? error : "no reason given");
+        snprintf(why, why_len, "%s cannot be opened (%s): " REMEDY, path,
+                 error ? error : "no reason given");
         rc = -ELIBACC;
     }
     /* Never closed again, not even after a failure: providers leave exit hooks behind. */

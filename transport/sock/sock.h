@@ -1,5 +1,5 @@
-/* Private to the wire `sockets`: a lane is a bundle of non-blocking TCP streams of our own, driven
- * by the thread that polls its cq. No library, no thread.
+/* Private to the wire of plain sockets: a lane is a bundle of non-blocking TCP streams of our own,
+ * driven by the thread that polls its cq. No library, no thread.
  *
  * Writes are numbered as they are posted. A stream that has room takes the next piece of the oldest
  * write that has bytes left (sock_share.c decides whether it should); the receiving end counts the

@@ -1,4 +1,5 @@
-/* A NIC of the wire `sockets`: the socket on which its lanes' streams arrive, and its lists. */
+/* A NIC of the wire of plain sockets: the socket on which its lanes' streams arrive, and its lists.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,7 @@ static void nic_limits(const struct wire_nic *wn, struct wire_limits *out)
 }
 
 const struct wire_ops holmes_wire_sock = {
-    .name = "sockets",
+    .name = "tcp",
     .bundles = true,
     .load = load,
     .nic_open = nic_open,
