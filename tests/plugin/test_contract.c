@@ -341,6 +341,7 @@ Test(contract, isend_waits_for_its_receive_without_a_request)
     void *request, *mr;
     struct pair p;
 
+    setenv("HOLMES_EAGER", "0", 1);
     pair_init(&p, 12);
     pair_connect(&p);
     cr_assert_eq(net_reg(&p.api, p.send, buf, sizeof buf, &mr), ncclSuccess);
