@@ -24,6 +24,7 @@ enum {
     KEY_NO_CHECK,
     KEY_WINDOW,
     KEY_BOTH_WAYS,
+    KEY_IDLE,
     KEY_MEASURE,
     KEY_TIMEOUT,
     KEY_DEVICE,
@@ -49,15 +50,12 @@ static const struct argp_option argp_options[] = {
     {NULL, 0, NULL, 0, "What to compare:", 1},
     {"plugin", 'p', "[LABEL=]PLUGIN[,NAME=VALUE...]", 0,
      "NCCL net plugin: a path, a file name, or the NAME of libnccl-net-NAME.so; NAME=VALUE is set "
-     "in "
-     "the environment of this side's processes only. Give it again for each side to compare. "
-     "Without "
-     "any, only the reference runs",
+     "in the environment of this side's processes only. Give it again for each side to compare. "
+     "Without any, only the reference runs",
      0},
     {"backend", KEY_BACKEND, "WHAT", 0,
      "net (default): the plugin's calls are made here, on host memory. nccl: by NCCL, on GPUs, "
-     "with "
-     "each plugin in turn as its network; PLUGIN none: with its own (NCCL_NET=Socket or IB "
+     "with each plugin in turn as its network; PLUGIN none: with its own (NCCL_NET=Socket or IB "
      "chooses)",
      0},
     {"device", KEY_DEVICE, "NAME", 0, "the plugins' device of this name (default: the first)", 0},
@@ -65,8 +63,7 @@ static const struct argp_option argp_options[] = {
      "numbers of TCP streams for the reference: 1-8, 4, or 1,2,4 (default 1,2,4,8)", 0},
     {"reference-threads", KEY_THREADS, "LIST", 0,
      "threads that drive the streams of a rank: numbers from 1 to 8, which poll as a plugin does, "
-     "or "
-     "\"streams\", a blocking one for each end of each stream (default 1,streams)",
+     "or \"streams\", a blocking one for each end of each stream (default 1,streams)",
      0},
     {"no-reference", KEY_NO_REFERENCE, NULL, 0, "plugins only", 0},
     {NULL, 0, NULL, 0, "How much:", 2},
@@ -85,8 +82,11 @@ static const struct argp_option argp_options[] = {
     {"measure", KEY_MEASURE, "WHICH", 0, "sendrecv: latency, bandwidth, or both (default)", 0},
     {"both-ways", KEY_BOTH_WAYS, NULL, 0,
      "sendrecv: every pair sends in both directions at once in the bandwidth test, with a window "
-     "for "
-     "each; figures are those of one direction",
+     "for each; figures are those of one direction",
+     0},
+    {"idle-us", KEY_IDLE, "US", 0,
+     "microseconds that a rank of sendrecv, and of a reference that polls, sleeps when nothing "
+     "moved, up to 1000 (default 0: it yields and looks again, as NCCL does)",
      0},
     {"check", KEY_CHECK, NULL, 0, "check every element, in a pass that is not timed (default)", 0},
     {"no-check", KEY_NO_CHECK, NULL, 0, "leave that out", 0},
@@ -115,49 +115,37 @@ static const struct argp_option argp_options[] = {
 };
 
 static const char argp_doc[] =
-    "Measures collectives over NCCL net plugins on this machine's CPUs, beside plain TCP streams."
-    "\v"
+    "Measures collectives over NCCL net plugins on this machine's CPUs, beside plain TCP "
+    "streams.\v"
     "COLLECTIVE is all_reduce, all_gather, reduce_scatter or sendrecv. (Two other commands, "
-    "`holmes-bench connections` and `holmes-bench ranks`, measure what many connections cost; each "
-    "has a --help of its own.) Each side (a plugin, or the "
-    "reference) has its own N processes; the sides take turns, one measurement each, round by "
-    "round, "
-    "so that a drift of the machine meets all alike. Shown is the median of the rounds; the spread "
-    "is "
-    "(max - min) / median. A ratio is the median over the rounds of the other side's time divided "
-    "by "
-    "this one's: above 1 this side is faster.\n"
+    "`holmes-bench connections` and `holmes-bench ranks`, measure what many connections cost; "
+    "each has a --help of its own.) Each side (a plugin, or the reference) has its own N "
+    "processes; the sides take turns, one measurement each, round by round, so that a drift of "
+    "the machine meets all alike. Shown is the median of the rounds; the spread is (max - min) / "
+    "median. A ratio is the median over the rounds of the other side's time divided by this "
+    "one's: above 1 this side is faster.\n"
     "\n"
     "Columns are those of nccl-tests: algbw is size / time; busbw is that times the share of the "
-    "size "
-    "which crosses each link: 2(n-1)/n for all_reduce, (n-1)/n for all_gather and reduce_scatter, "
-    "1 "
-    "for sendrecv. The time is that of the slowest rank. sendrecv pairs ranks 0-1, 2-3, ... and "
-    "gives "
-    "two tables: latency (half a round trip of one message) and bandwidth (one way or, with "
-    "--both-ways, both at once; several messages under way). There the plugin's own calls are made "
-    "as "
-    "NCCL's proxy thread makes them, by one thread of each rank; collectives run over the "
-    "trainer's "
-    "communicator.\n"
+    "size which crosses each link: 2(n-1)/n for all_reduce, (n-1)/n for all_gather and "
+    "reduce_scatter, 1 for sendrecv. The time is that of the slowest rank. sendrecv pairs ranks "
+    "0-1, 2-3, ... and gives two tables: latency (half a round trip of one message) and "
+    "bandwidth (one way or, with --both-ways, both at once; several messages under way). There "
+    "the plugin's own calls are made as NCCL's proxy thread makes them, by one thread of each "
+    "rank; collectives run over the trainer's communicator.\n"
     "\n"
     "The reference moves the same bytes between as many processes in the same pattern over plain "
-    "TCP "
-    "streams on 127.0.0.1. It includes the kernel's TCP and the copies to and from user memory. It "
-    "does "
-    "not include sums, message boundaries, tags or memory registration, and above 32 KiB blocks it "
-    "does "
-    "not wait for one step of the ring before the next: it is a limit, not a competitor. \"TCP "
-    "x4\" has 4 "
-    "streams, blocking calls and one thread for each end of each stream; \"poll x4\" has 4 streams "
-    "that "
-    "one thread of each rank drives without blocking, as a plugin's are; \"poll x4/2\" two "
-    "threads. Shown "
-    "is the fastest number of streams of each kind, and ratios use it.\n"
+    "TCP streams on 127.0.0.1. It includes the kernel's TCP and the copies to and from user "
+    "memory. It does not include sums, message boundaries, tags or memory registration, and "
+    "above 32 KiB blocks it does not wait for one step of the ring before the next: it is a "
+    "limit, not a competitor. \"TCP x4\" has 4 streams, blocking calls and one thread for each "
+    "end of each stream; \"poll x4\" has 4 streams that one thread of each rank drives without "
+    "blocking, as a plugin's are; \"poll x4/2\" two threads. Shown is the fastest number of "
+    "streams of each kind, and ratios use it.\n"
     "\n"
     "Examples:\n"
     "  holmes-bench all_reduce -p ./libnccl-net-holmes.so -n 4 -b 1M -e 256M -f 16\n"
-    "  holmes-bench sendrecv -p new=build/libnccl-net-holmes.so -p old=/opt/libnccl-net-holmes.so\n"
+    "  holmes-bench sendrecv -p new=build/libnccl-net-holmes.so -p "
+    "old=/opt/libnccl-net-holmes.so\n"
     "  holmes-bench sendrecv -p one=holmes,HOLMES_LANES=1 -p four=holmes,HOLMES_LANES=4\n"
     "  holmes-bench all_reduce --backend nccl -p holmes -p socket=none,NCCL_NET=Socket\n"
     "  holmes-bench all_gather --reference-streams 4 --csv streams.csv --svg streams.svg\n"
@@ -492,6 +480,8 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
         return read_number(p, "--iters", arg, 1, 1000000, &o->iters);
     case KEY_WINDOW:
         return read_number(p, "--window", arg, 1, 32, &o->window);
+    case KEY_IDLE:
+        return read_number(p, "--idle-us", arg, 0, 1000, &o->idle_us);
     case KEY_TIMEOUT:
         return read_number(p, "--timeout", arg, 1, 86400, &o->timeout_s);
     case ARGP_KEY_ARG:

@@ -26,7 +26,8 @@ struct holmes_bench_options {
     int rounds;
     int window;
     int timeout_s;
-    bool both_ways;                /* sendrecv */
+    bool both_ways; /* sendrecv */
+    int idle_us;
     bool no_latency, no_bandwidth; /* sendrecv: left out; one at most */
     bool reference, check;
     int streams[HOLMES_BENCH_STREAMS_MAX], nstreams; /* of the reference, ascending */

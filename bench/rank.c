@@ -3,9 +3,11 @@
 #include "rank.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -146,6 +148,17 @@ static int rank_obey(struct rank *r, const struct holmes_bench_command *cmd,
     }
 }
 
+/* By default as NCCL's proxy thread: others may run, then it looks again. */
+void holmes_rank_idle(const struct holmes_rank_attr *a)
+{
+    struct timespec pause = {.tv_nsec = a->idle_us * 1000L};
+
+    if (a->idle_us)
+        nanosleep(&pause, NULL);
+    else
+        sched_yield();
+}
+
 void holmes_rank_explain(const struct holmes_rank_work *w, int rc, char *why, size_t why_len)
 {
     char size[32];
@@ -175,6 +188,7 @@ int holmes_rank_serve(const struct holmes_rank_attr *attr, int fd)
     struct holmes_bench_command cmd = {.verb = HOLMES_BENCH_JOIN};
     struct holmes_bench_reply reply = {.rc = 0};
 
+    prctl(PR_SET_TIMERSLACK, 1000); /* ns: a pause is as long as it is said to be */
     while (reply.rc == 0 && cmd.verb != HOLMES_BENCH_LEAVE) {
         ssize_t n = recv(fd, &cmd, sizeof cmd, 0);
 

@@ -63,6 +63,7 @@ struct holmes_rank_attr {
     uint32_t max_iters;          /* of any timed run */
     size_t window;               /* sendrecv */
     bool both_ways;              /* sendrecv: the bandwidth test sends in both directions at once */
+    int idle_us;                 /* how long who polls sleeps when nothing moved; 0: yields */
     int timeout_s;               /* of any single operation */
     const char *plugin, *device; /* plugin NULL: the reference */
     bool through_nccl;           /* and its kernels, on GPUs; plugin "none": its own network */
@@ -123,6 +124,9 @@ extern const struct holmes_runner_ops holmes_runner_reference;
 struct holmes_rdv;
 int holmes_rank_meet(const struct holmes_rank_attr *a, const struct holmes_bench_command *cmd,
                      struct holmes_rdv **out);
+
+/* What a thread that polls does after a turn in which nothing moved. */
+void holmes_rank_idle(const struct holmes_rank_attr *a);
 
 /* What went wrong with an operation of the present size, as a sentence. */
 void holmes_rank_explain(const struct holmes_rank_work *w, int rc, char *why, size_t why_len);

@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/socket.h>
 
 #include "clock.h"
@@ -126,7 +125,7 @@ static int end_turn(const struct run *run, struct end *e, bool *moved)
 
 static int idle_turn(const struct run *run, uint64_t *turns, uint64_t *deadline)
 {
-    sched_yield();
+    holmes_rank_idle(run->is->r->attr);
     if ((*turns)++ == 0)
         *deadline = holmes_deadline_ms((uint64_t)run->is->r->attr->timeout_s * 1000);
     return *turns % LOOK_EVERY == 0 && holmes_deadline_passed(*deadline) ? -ETIMEDOUT : 0;

@@ -8,7 +8,6 @@
 #include "runner_nccl.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,7 +297,7 @@ static int idle_turn(struct holmes_runner *r, uint64_t *turns, uint64_t *deadlin
 {
     int rc = 0;
 
-    sched_yield();
+    holmes_rank_idle(r->attr);
     if ((*turns)++ == 0) {
         *deadline = holmes_deadline_ms((uint64_t)r->attr->timeout_s * 1000);
     } else if (*turns % LOOK_EVERY == 0) {

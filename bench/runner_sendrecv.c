@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,12 +167,12 @@ static int sendrecv_join(const struct holmes_rank_attr *a, const struct holmes_b
 
 /* --- moving messages -------------------------------------------------------------------------- */
 
-/* A turn in which nothing moved. As NCCL's proxy thread: others may run, then it looks again. */
+/* A turn in which nothing moved. */
 static int idle_turn(struct holmes_runner *r, uint64_t *turns, uint64_t *deadline)
 {
     int rc = 0;
 
-    sched_yield();
+    holmes_rank_idle(r->attr);
     if ((*turns)++ == 0) {
         *deadline = holmes_deadline_ms((uint64_t)r->attr->timeout_s * 1000);
     } else if (*turns % LOOK_EVERY == 0) {

@@ -75,6 +75,7 @@ static int start_teams(struct session *s, volatile sig_atomic_t *stop)
                     .max_iters = (uint32_t)(o->iters > ITERS_MAX ? o->iters : ITERS_MAX),
                     .window = (size_t)o->window,
                     .both_ways = o->both_ways,
+                    .idle_us = o->idle_us,
                     .timeout_s = o->timeout_s,
                     .plugin = plugin ? o->plugins[i].path : NULL,
                     .device = o->device,

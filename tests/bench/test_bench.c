@@ -239,7 +239,7 @@ Test(bench, both_ways_at_once_arrive_right)
 {
     static struct run r;
 
-    expect_well(&r, "sendrecv --both-ways -n 4 --window 3 " LITTLE
+    expect_well(&r, "sendrecv --both-ways -n 4 --window 3 --idle-us 20 " LITTLE
                     "--reference-streams 1,3 -p " HOLMES_PLUGIN " --json @/x.json");
     cr_assert(strstr(r.out, "# bandwidth: of each direction, both ways at once"), "%s", r.out);
     cr_assert(strstr(file_read("x.json"), "\"both_ways\": true"));

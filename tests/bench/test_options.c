@@ -94,7 +94,8 @@ Test(options, a_side_carries_settings_of_its_own)
     cr_assert_str_eq(o.plugins[1].path, "./libnccl-net-b.so");
     cr_assert_str_eq(o.plugins[1].settings[0], "HOLMES_FABRIC=d0=1,d1:1=2");
     o = parsed("sendrecv");
-    cr_assert_not(o.both_ways);
+    cr_assert(!o.both_ways && o.idle_us == 0);
+    cr_assert_eq(parsed("sendrecv --idle-us 20").idle_us, 20);
     cr_assert(parsed("all_reduce --backend nccl -p none").through_nccl);
 }
 
@@ -148,6 +149,7 @@ Test(options, refuses_naming_value_and_remedy)
         {"all_reduce --rounds 0", "\"0\"", "1 to 1000"},
         {"all_reduce --iters 0", "\"0\"", "from 1"},
         {"all_reduce --window 33", "\"33\"", "1 to 32"},
+        {"sendrecv --idle-us 1001", "\"1001\"", "0 to 1000"},
         {"all_reduce --timeout 0", "\"0\"", "from 1"},
         {"all_reduce --type int8", "\"int8\"", "float or bfloat16"},
         {"all_reduce --reference-streams 9", "\"9\"", "1 to 8"},
