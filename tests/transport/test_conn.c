@@ -633,6 +633,38 @@ Test(conn, message_that_the_end_confirms_is_no_stall)
     link_close(&l);
 }
 
+/* What a peer that is gone has not acknowledged it never will. */
+Test(conn, closing_after_the_peer_waits_for_nothing)
+{
+    uint64_t closing_ns = 0;
+    struct link l;
+
+    link_open(&l);
+    for (int i = 0; i < 20; i++) {
+        struct holmes_request *send, *recv;
+        struct holmes_mr *from, *to;
+        char buf[16];
+
+        cr_assert_eq(holmes_mr_reg(l.send, buf, 8, &from), 0);
+        cr_assert_eq(holmes_mr_reg(l.recv, buf + 8, 8, &to), 0);
+        /* The sender leaves before it has read its clear-to-send. */
+        if (!holmes_isend(l.send, buf, 8, 1, from, &send) && send)
+            link_wait(send);
+        recv = link_irecv(l.recv, buf + 8, 8, 1, to);
+        if (send)
+            link_wait(recv);
+        holmes_mr_dereg(l.send, from);
+        holmes_conn_close(l.send);
+        closing_ns -= holmes_now_ns();
+        holmes_mr_dereg(l.recv, to);
+        holmes_conn_close(l.recv);
+        closing_ns += holmes_now_ns();
+        link_connect(&l);
+    }
+    link_close(&l);
+    cr_assert_lt(closing_ns, patience_ns(1000));
+}
+
 /* What a receiver holds back leaves without its caller, by a thread. */
 Test(conn, no_thread_is_left_when_the_last_connection_is_closed)
 {

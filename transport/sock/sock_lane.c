@@ -117,11 +117,14 @@ int holmes_sock_lane_streams(const struct wire_lane *lane)
     return lane->nstreams;
 }
 
-/* Whether the peer's kernel has all that this one was given. */
+/* Whether the peer's kernel has all that this one was given, or takes nothing any more. */
 static bool stream_is_through(const struct sock_stream *s)
 {
+    struct pollfd p = {.fd = s->fd};
     int left = 0;
 
+    if (poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP))
+        return true;
     return ioctl(s->fd, SIOCOUTQ, &left) != 0 || left == 0;
 }
 
