@@ -241,8 +241,13 @@ int holmes_link_settle(const struct holmes_link *l, int rank, char *why, size_t 
 
 /* --- interfaces ------------------------------------------------------------------------------- */
 
-/* Both ends of a cable; the far one in another namespace. Local IPv6 addresses would take a second
- * to settle and are not wanted. */
+/* Local IPv6 addresses would take a second to settle and are not wanted. */
+static const char *without_ipv6(void)
+{
+    return access("/proc/sys/net/ipv6", F_OK) == 0 ? " addrgenmode none" : "";
+}
+
+/* Both ends of a cable; the far one in another namespace. */
 static void put_cable(const struct holmes_link *l, FILE *f, const char *near, const char *far,
                       int far_ns)
 {
@@ -270,7 +275,7 @@ static void put_bridges(const struct holmes_link *l, FILE *f)
             snprintf(near, sizeof near, "p%d-%d", k, r);
             snprintf(far, sizeof far, "link%d", k);
             put_cable(l, f, near, far, ns_of(r));
-            fprintf(f, "link set %s master br%d addrgenmode none up\n", near, k);
+            fprintf(f, "link set %s master br%d%s up\n", near, k, without_ipv6());
         }
     }
 }
@@ -297,10 +302,8 @@ static int set_up_rank(struct holmes_link *l, int rank)
         struct in_addr a = holmes_link_address(l, k, rank);
 
         inet_ntop(AF_INET, &a, text, sizeof text);
-        fprintf(f,
-                "link set link%d mtu %d addrgenmode none up\naddress add %s/24 broadcast + dev "
-                "link%d\n",
-                k, HOLMES_LINK_MTU, text, k);
+        fprintf(f, "link set link%d mtu %d%s up\naddress add %s/24 broadcast + dev link%d\n", k,
+                HOLMES_LINK_MTU, without_ipv6(), text, k);
     }
     return batch_must(l, ns_of(rank), "ip", f);
 }
@@ -578,6 +581,8 @@ int holmes_link_hook(const struct holmes_link *l, const struct holmes_link_call 
 
     if (pid == 0)
         hook_main(l, call);
+    if (pid > 0)
+        setpgid(pid, pid); /* whoever comes first */
     while (pid > 0 && rc == 0 && waitpid(pid, &status, WNOHANG) == 0) {
         rc = *stop ? -EINTR : holmes_deadline_passed(deadline) ? -ETIMEDOUT : 0;
         poll(NULL, 0, 5);

@@ -46,10 +46,13 @@ int holmes_link_list_parse(enum holmes_link_list what, const char *text,
 /* What holmes_link_list_parse takes, for messages. */
 const char *holmes_link_list_help(enum holmes_link_list what);
 
-/* Of a link's queue, in bytes: how much waits before packets are dropped. 0 without a rate. */
+/* What waits at most at a receiver's NIC, in bytes, behind a bridge or a relay; more is dropped. 0
+ * without a rate. */
 uint64_t holmes_link_queue(const struct holmes_link_shape *shape);
-/* "1 Gbit/s each way, queue 5 ms, round trip +20 ms, loss 1 % each way". */
-void holmes_link_describe(const struct holmes_link_shape *shape, char *buf, size_t len);
+/* "1 Gbit/s each way, queue 5 ms, round trip +20 ms, loss 1 % each way"; the queue where there is
+ * one (`queues`). */
+void holmes_link_describe(const struct holmes_link_shape *shape, bool queues, char *buf,
+                          size_t len);
 /* Stream i of n goes over link i modulo their number, and streams carry in proportion to their
  * links' rates: what share the first `first` of them have. Equal shares where a link has no rate,
  * and for NULL. */

@@ -144,17 +144,20 @@ double holmes_link_part(const struct holmes_link_attr *attr, size_t first, size_
     return before / sum;
 }
 
-void holmes_link_describe(const struct holmes_link_shape *shape, char *buf, size_t len)
+void holmes_link_describe(const struct holmes_link_shape *shape, bool queues, char *buf, size_t len)
 {
-    char rate[64] = "no limit of rate", rtt[48] = "", loss[48] = "";
+    char rate[48] = "no limit of rate", queue[48] = "", rtt[48] = "", loss[48] = "";
     double gbps = (double)shape->bits_per_s / 1e9;
 
     if (shape->bits_per_s)
-        snprintf(rate, sizeof rate, "%.4g %s each way, queue %.3g ms", gbps < 1 ? gbps * 1e3 : gbps,
-                 gbps < 1 ? "Mbit/s" : "Gbit/s", (double)holmes_link_queue(shape) * 8e-6 / gbps);
+        snprintf(rate, sizeof rate, "%.4g %s each way", gbps < 1 ? gbps * 1e3 : gbps,
+                 gbps < 1 ? "Mbit/s" : "Gbit/s");
+    if (shape->bits_per_s && queues)
+        snprintf(queue, sizeof queue, ", queue %.3g ms",
+                 (double)holmes_link_queue(shape) * 8e-6 / gbps);
     if (shape->rtt_us)
         snprintf(rtt, sizeof rtt, ", round trip +%.6g ms", (double)shape->rtt_us / 1e3);
     if (shape->loss_ppm)
         snprintf(loss, sizeof loss, ", loss %.6g %% each way", (double)shape->loss_ppm / 1e4);
-    snprintf(buf, len, "%s%s%s", rate, rtt, loss);
+    snprintf(buf, len, "%s%s%s%s", rate, queue, rtt, loss);
 }

@@ -235,7 +235,9 @@ static void print_preface(const struct holmes_results *r, FILE *out)
     for (int k = 0; k < o->link.nlinks; k++) {
         char text[160];
 
-        holmes_link_describe(&o->link.shapes[k], text, sizeof text);
+        /* two ranks without delay have a cable */
+        holmes_link_describe(&o->link.shapes[k], o->nranks > 2 || *r->delayed_by, text,
+                             sizeof text);
         fprintf(out, "# link%d: %s, MTU %d%s%s\n", k, text, HOLMES_LINK_MTU,
                 *r->delayed_by ? ", by " : "", r->delayed_by);
     }

@@ -82,9 +82,11 @@ Test(link_list, reads_as_people_say_it)
     struct holmes_link_attr two = {.nlinks = 2, .shapes = {{1000, 0, 0}, {3000, 0, 0}}};
     char text[160];
 
-    holmes_link_describe(&shape, text, sizeof text);
+    holmes_link_describe(&shape, true, text, sizeof text);
     cr_assert_str_eq(text, "1 Gbit/s each way, queue 5 ms, round trip +20 ms, loss 1 % each way");
-    holmes_link_describe(&bare, text, sizeof text);
+    holmes_link_describe(&shape, false, text, sizeof text);
+    cr_assert_str_eq(text, "1 Gbit/s each way, round trip +20 ms, loss 1 % each way");
+    holmes_link_describe(&bare, true, text, sizeof text);
     cr_assert_str_eq(text, "no limit of rate");
     cr_assert_eq(holmes_link_total_rate(&two), 4000);
     two.shapes[1].bits_per_s = 0;
@@ -148,6 +150,7 @@ static size_t super_make(size_t payload, uint16_t segment)
                                .hdr_len = IP + TCP,
                                .csum_start = IP,
                                .csum_offset = 16};
+    static const uint8_t addresses[] = {10, 78, 0, 1, 10, 78, 0, 2};
     size_t total = IP + TCP + payload;
     uint8_t *ip = super + DEVICE, *tcp = ip + IP;
 
@@ -159,7 +162,7 @@ static size_t super_make(size_t payload, uint16_t segment)
     ip[5] = 0xff;
     ip[8] = 64;
     ip[9] = IPPROTO_TCP;
-    memcpy(ip + 12, "\x0a\x4e\x00\x01\x0a\x4e\x00\x02", 8);
+    memcpy(ip + 12, addresses, sizeof addresses);
     memcpy(tcp + 4, &(uint32_t){htonl(SEQ)}, 4);
     tcp[12] = TCP / 4 << 4;
     tcp[13] = 0x80 | TH_ACK | TH_PUSH | TH_FIN;
@@ -279,7 +282,7 @@ static struct stream dial(const struct holmes_link *l, int link, int from, int t
     struct sockaddr_in sa = {.sin_family = AF_INET};
     socklen_t len = sizeof sa;
     struct timeval tv = {.tv_sec = 30};
-    struct stream s;
+    struct stream s = {-1, -1};
     uint64_t start;
     int listener;
 
@@ -455,7 +458,7 @@ Test(links, what_the_kernel_has_loses_packets_and_harms_none, .timeout = 120)
 
 static int port_of(int fd)
 {
-    struct sockaddr_in sa;
+    struct sockaddr_in sa = {.sin_port = 0};
     socklen_t len = sizeof sa;
 
     cr_assert_eq(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
@@ -471,8 +474,10 @@ Test(links, an_order_makes_one_stream_lose, .timeout = 120)
     struct holmes_link_call call = {.command = command, .side = "test", .timeout_s = 60};
     uint32_t lost[2];
     uint64_t ns;
-    struct stream s[2] = {dial(l, 0, 0, 1, &ns), dial(l, 0, 0, 1, &ns)};
+    struct stream s[2];
 
+    for (int i = 0; i < 2; i++)
+        s[i] = dial(l, 0, 0, 1, &ns);
     snprintf(command, sizeof command, "echo 0 %d %d 5%% >$HOLMES_BENCH_RELAY", port_of(s[1].out),
              port_of(s[1].in));
     cr_assert_eq(holmes_link_hook(l, &call, &stop, why, sizeof why), 0, "%s", why);
