@@ -182,9 +182,12 @@ static size_t workers_of(struct run *run, struct worker *wk)
 static float *messages_begin(struct run *run, struct worker *wk, size_t n,
                              const struct holmes_timing *t)
 {
-    float *us = t->message_us ? calloc(n * run->is->iters, sizeof *us) : NULL;
+    float *us;
 
-    if (t->message_us && !us)
+    if (!t->message_us || n * run->is->iters == 0)
+        return NULL;
+    us = calloc(n * run->is->iters, sizeof *us);
+    if (!us)
         run_fail(run, -ENOMEM);
     for (size_t i = 0; i < n && us; i++)
         wk[i].us = us + i * run->is->iters;

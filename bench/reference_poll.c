@@ -219,6 +219,22 @@ static int words_exchange(const struct run *run)
     return rc;
 }
 
+/* All threads but the caller's. Those that could be started number *started. */
+static void workers_start(struct run *run, struct worker *workers, size_t *started)
+{
+    for (*started = 0; *started + 1 < run->is->threads; ++*started) {
+        struct worker *wk = &workers[*started];
+        int rc;
+
+        *wk = (struct worker){.run = run, .which = *started + 1};
+        rc = pthread_create(&wk->thread, NULL, worker_main, wk);
+        if (rc != 0) {
+            run_fail(run, -rc);
+            return;
+        }
+    }
+}
+
 int holmes_reference_poll(const struct holmes_reference_run *is, struct holmes_timing *t)
 {
     struct run run = {.steps = 0};
@@ -227,18 +243,13 @@ int holmes_reference_poll(const struct holmes_reference_run *is, struct holmes_t
 
     run_init(&run, is, t);
     pthread_mutex_lock(&run.gate);
-    for (started = 1; started < is->threads && atomic_load(&run.error) == 0; started++) {
-        workers[started] = (struct worker){.run = &run, .which = started};
-        run_fail(&run,
-                 -pthread_create(&workers[started].thread, NULL, worker_main, &workers[started]));
-    }
-    started -= atomic_load(&run.error) != 0;
+    workers_start(&run, workers, &started);
     run_fail(&run, holmes_reference_meet(is->r));
     run.last_ns = holmes_now_ns();
     holmes_timing_start(t);
     pthread_mutex_unlock(&run.gate);
     run_fail(&run, streams_drive(&run, 0));
-    for (size_t i = 1; i < started; i++)
+    for (size_t i = 0; i < started; i++)
         pthread_join(workers[i].thread, NULL);
     if (is->measure == HOLMES_BENCH_BANDWIDTH && atomic_load(&run.error) == 0)
         run_fail(&run, words_exchange(&run));

@@ -126,7 +126,7 @@ int holmes_report_svg(const struct holmes_results *r, FILE *out)
 
     snprintf(title, sizeof title, "holmes-bench %s", name);
     holmes_svg_begin(out, MAGNIFIED(2 * CHART_WIDTH), MAGNIFIED(CHART_HEIGHT), title);
-    fprintf(out, "<g transform=\"scale(%.4f)\">\n", MAGNIFIED(1000) / 1000.0);
+    fprintf(out, "<g transform=\"scale(%.4f)\">\n", 4.0 / 3);
     snprintf(title, sizeof title, "%s: %s", name, bandwidth_name(r));
     draw(r, r->nmeasures - 1, FIGURE_BUSBW, 0, title, out);
     snprintf(title, sizeof title, "%s: %s", name, time_name(r));

@@ -183,7 +183,8 @@ static int messages_sum_up(struct session *s, const struct holmes_team *t, uint3
                            struct holmes_percentiles *out)
 {
     int nranks = s->r->options->nranks;
-    float *all = malloc((size_t)nranks / 2 * iters * sizeof *all);
+    size_t n = (size_t)nranks / 2 * iters;
+    float *all = n ? malloc(n * sizeof *all) : NULL;
 
     if (!all) {
         snprintf(s->why, s->why_len, "no memory for the times of %u messages", iters);
@@ -192,7 +193,7 @@ static int messages_sum_up(struct session *s, const struct holmes_team *t, uint3
     for (int rank = 0; rank < nranks; rank += 2)
         memcpy(all + (size_t)rank / 2 * iters, holmes_team_message_us(t, rank),
                iters * sizeof *all);
-    *out = holmes_percentiles_of(all, (size_t)nranks / 2 * iters);
+    *out = holmes_percentiles_of(all, n);
     free(all);
     return 0;
 }
