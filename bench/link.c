@@ -42,7 +42,8 @@ struct holmes_link {
     int ns_fds[NS_RANK0 + HOLMES_BENCH_RANKS_MAX];
     bool delays, bridged;
     const char *delayed_by;
-    pid_t relay;   /* 0: none */
+    pid_t relay; /* 0: none */
+    bool relay_died;
     int orders[2]; /* a pipe to it */
     char *why;
     size_t why_len;
@@ -94,6 +95,9 @@ static _Noreturn void tool_main(const struct holmes_link *l, int ns, const char 
     setenv("PATH", with_sbin, 1);
     for (int i = 0; i < ns_count(l); i++)
         fcntl(l->ns_fds[i], F_SETFD, 0); /* "netns /proc/self/fd/N" */
+    in = fcntl(in, F_DUPFD,
+               3); /* were they among the first three, they would get in each other's way */
+    err = fcntl(err, F_DUPFD, 3);
     if (setns(l->ns_fds[ns], CLONE_NEWNET) == 0 && dup2(in, 0) == 0 && dup2(err, 1) == 1 &&
         dup2(err, 2) == 2)
         execlp(tool, tool, "-batch", "-", (char *)NULL);
@@ -614,6 +618,15 @@ const struct holmes_link_attr *holmes_link_attr(const struct holmes_link *l)
 int holmes_link_count(const struct holmes_link *l)
 {
     return l ? l->attr.nlinks : 1;
+}
+
+bool holmes_link_works(struct holmes_link *l)
+{
+    if (l && l->relay && waitpid(l->relay, NULL, WNOHANG) != 0) {
+        l->relay = 0;
+        l->relay_died = true;
+    }
+    return !l || !l->relay_died;
 }
 
 const char *holmes_link_delayed_by(const struct holmes_link *l)

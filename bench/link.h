@@ -100,6 +100,8 @@ int holmes_link_hook(const struct holmes_link *l, const struct holmes_link_call 
 const struct holmes_link_attr *holmes_link_attr(const struct holmes_link *l);
 int holmes_link_count(const struct holmes_link *l); /* 1 on loopback */
 struct in_addr holmes_link_address(const struct holmes_link *l, int link, int rank);
+/* False when the relay has died, which the ranks only see as silence. */
+bool holmes_link_works(struct holmes_link *l);
 /* "netem", "a relay", or "" where nothing is delayed or lost. */
 const char *holmes_link_delayed_by(const struct holmes_link *l);
 

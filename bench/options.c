@@ -505,6 +505,8 @@ static void links_fit(struct parse *p)
                    "--rate, --rtt and --loss name %d, %d and %d links: give one value for all, "
                    "or one for each",
                    p->nlinks[0], p->nlinks[1], p->nlinks[2]);
+    if (a->relay && a->nlinks == 0)
+        refuse(p, "--relay: there are no links, give --rate, --rtt or --loss");
     if (p->o->link_hook && a->nlinks == 0)
         refuse(p, "--link-hook \"%s\": there are no links, give --rate, --rtt or --loss",
                p->o->link_hook);

@@ -400,6 +400,8 @@ int holmes_session_run(struct holmes_results *r, volatile sig_atomic_t *stop, ch
         holmes_progress_finish(&s.bar);
     else
         holmes_progress_hide(&s.bar);
+    if (rc != 0 && rc != -EINTR && !holmes_link_works(s.link))
+        snprintf(why + strlen(why), why_len - strlen(why), "; the links' relay has died");
     for (int i = 0; i < TEAMS_MAX; i++)
         holmes_team_destroy(s.teams[i]);
     holmes_link_destroy(s.link);

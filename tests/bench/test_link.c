@@ -491,6 +491,29 @@ Test(links, an_order_makes_one_stream_lose, .timeout = 120)
     holmes_link_destroy(l);
 }
 
+/* The relay is the only child there is. */
+Test(links, tell_when_their_relay_has_died, .timeout = 120)
+{
+    struct holmes_link_attr attr = {.nlinks = 1, .relay = true};
+    struct holmes_link *l = links_made(&attr, 2);
+    uint64_t deadline = holmes_deadline_ms(30000);
+    char path[64];
+    pid_t relay = 0;
+    FILE *f;
+
+    cr_assert(holmes_link_works(l) && holmes_link_works(NULL));
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
+    f = fopen(path, "r");
+    if (!f)
+        cr_skip_test("the kernel does not list children");
+    cr_assert_eq(fscanf(f, "%d", &relay), 1);
+    fclose(f);
+    cr_assert_eq(kill(relay, SIGKILL), 0);
+    while (holmes_link_works(l))
+        cr_assert_not(holmes_deadline_passed(deadline));
+    holmes_link_destroy(l);
+}
+
 static int descriptors(void)
 {
     DIR *d = opendir("/proc/self/fd");

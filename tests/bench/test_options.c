@@ -208,7 +208,8 @@ Test(options, links_that_do_not_fit_are_named)
     static const char *const bad[][2] = {{"sendrecv --rate 1G,2G --rtt 1ms,2ms,3ms", "2, 3 and 0"},
                                          {"sendrecv --rate fast", "\"fast\""},
                                          {"sendrecv --rtt 5", "20ms"},
-                                         {"sendrecv --loss 1", "1%"}};
+                                         {"sendrecv --loss 1", "1%"},
+                                         {"sendrecv --relay", "no links"}};
     struct holmes_bench_options o;
     char why[512];
 
