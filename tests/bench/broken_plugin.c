@@ -3,6 +3,7 @@
  *   die-later, hang-later               at the 40th receive of the process
  *   corrupt                             flips a bit of every received message
  *   leak                                opens a descriptor at every receive
+ *   short                               takes messages of 4096 bytes at most
  *   other-thread                        dies when a receive is not posted by the main thread
  */
 #include <dlfcn.h>
@@ -41,6 +42,15 @@ static ncclResult_t init(ncclDebugLogger_t log)
     while (breaks("hang-init"))
         pause();
     return breaks("refuse-init") ? ncclSystemError : inner.init(log);
+}
+
+static ncclResult_t properties(int dev, ncclNetProperties_v9_t *props)
+{
+    ncclResult_t rc = inner.getProperties(dev, props);
+
+    if (rc == ncclSuccess && breaks("short"))
+        props->maxP2pBytes = 4096;
+    return rc;
 }
 
 static ncclResult_t irecv(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
@@ -96,6 +106,7 @@ static __attribute__((constructor)) void load(void)
     inner = *table;
     ncclNetPlugin_v9 = inner;
     ncclNetPlugin_v9.init = init;
+    ncclNetPlugin_v9.getProperties = properties;
     ncclNetPlugin_v9.irecv = irecv;
     ncclNetPlugin_v9.test = test;
 }

@@ -465,6 +465,14 @@ Test(bench, sendrecv_with_a_plugin_that_dies_or_hangs_ends_the_run)
     expect_break_in(&r, "sendrecv", "hang-later", "bad: rank ");
 }
 
+Test(bench, messages_above_the_devices_maximum_are_refused)
+{
+    static struct run r;
+
+    expect_break_in(&r, "sendrecv", "short", "takes messages of 4096 bytes at most: lower --max");
+    cr_assert(strstr(r.out, "\n  64 "), "the size before it was measured:\n%s", r.out);
+}
+
 Test(bench, wrong_bytes_are_counted_and_end_in_failure)
 {
     static struct run r;
