@@ -12,10 +12,11 @@
 
 #include "clock.h"
 #include "context.h"
+#include "env.h"
 #include "log.h"
 
 #define PENDINGS_MAX   1024
-#define HANDSHAKE_MS   10000 /* a peer has this long to speak, and then to prove itself */
+#define SILENCE_S      10 /* a peer that dialled has this long to speak */
 #define PAUSE_MAX_NS   1000000
 #define EVICT_AFTER_MS 500 /* when the table is full, silence this long loses its place */
 
@@ -235,6 +236,13 @@ static int pending_auth(struct pending *p, char *why, size_t why_len)
     return 0;
 }
 
+/* Who names a listen knows its handle: it has as long as its own connect, whose thread may have
+ * thousands to look after, or no core. */
+static uint64_t patience_s(const struct pending *p)
+{
+    return p->listen ? (uint64_t)holmes_env_int(HOLMES_ENV_CONNECT_TIMEOUT) : SILENCE_S;
+}
+
 static void pending_progress(struct holmes_transport *t, struct pending *p, uint64_t now)
 {
     char why[160] = "failed";
@@ -254,8 +262,8 @@ static void pending_progress(struct holmes_transport *t, struct pending *p, uint
             return;
         }
     }
-    if (rc == -EAGAIN && now - p->since_ns > HANDSHAKE_MS * 1000000ull) {
-        snprintf(why, sizeof why, "silent for %d s", HANDSHAKE_MS / 1000);
+    if (rc == -EAGAIN && now - p->since_ns > patience_s(p) * 1000000000ull) {
+        snprintf(why, sizeof why, "silent for %llu s", (unsigned long long)patience_s(p));
         turn_away_for_now(&t->listener, p, why);
         return;
     }

@@ -202,6 +202,26 @@ Test(conn, peer_without_the_token_is_turned_away)
     listen_close(&s);
 }
 
+/* Its thread may have thousands of connections to raise, or no core. */
+Test(conn, peer_that_named_a_listen_has_the_time_of_its_connect)
+{
+    struct listening s;
+    struct proto_handle h;
+    struct proto_hello hello = {.nonce = {1}};
+    int fd;
+
+    setenv("HOLMES_CONNECT_TIMEOUT", "2", 1);
+    link_capture_log();
+    listen_open(&s);
+    memcpy(&h, s.handle, sizeof h);
+    hello.listen_id = proto_listen_id(h.token);
+    fd = fake_peer_dial(s.handle);
+    fake_peer_frame(fd, PROTO_VERSION, PROTO_HELLO, sizeof hello, &hello, sizeof hello);
+    accept_until_logged(&s, "silent for 2 s", 1);
+    close(fd);
+    listen_close(&s);
+}
+
 Test(conn, one_byte_at_a_time_is_a_peer_too)
 {
     struct listening s;
