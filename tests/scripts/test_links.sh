@@ -40,11 +40,11 @@ a_slow_lane_is_slow() { # a_slow_lane_is_slow WIRE
 shares_are_of_the_wire() {
     gives 0 "$shares" --rates 100M --rounds 1 --streams 1 || return
     [ "$(grep -c '^0.1 Gbit/s, ' "$scratch/out")" = 4 ] || return
-    for column in 7 11 15; do
-        for share in $(awk -v c=$column '/^0.1 Gbit/ { print $c }' "$scratch/out"); do
-            below 104 "$share" "column $column, %" || return
-        done
-    done
+    # the medians of three sides
+    awk '/^0.1 Gbit/ { for (c = 7; c <= 15; c += 4) if (!($c > 0 && $c <= 104)) exit 1 }' \
+        "$scratch/out" && return
+    cat "$scratch/out"
+    return 1
 }
 
 # One stream of each side loses a packet in five: it has to show.
