@@ -49,6 +49,9 @@ enum holmes_env_type {
       "out without its caller; 0: none waits")                                                     \
     X(EAGER, "HOLMES_EAGER", INT, "2048", 0, 2048, NULL,                                           \
       "bytes up to which a send over tcp does not wait for its receive; 0: all wait")              \
+    X(TCP_NICS, "HOLMES_TCP_NICS", STRING, NULL, 0, 0, NULL,                                       \
+      "name[,name...] or all: Ethernet NICs over which each connection over tcp spreads, besides " \
+      "its own; unset: none")                                                                      \
     X(PROBE_MS, "HOLMES_PROBE_MS", INT, "1000", 1, 60000, NULL,                                    \
       "milliseconds that the probe of an RDMA path may take when its ends do not tell")            \
     X(FABRIC, "HOLMES_FABRIC", STRING, NULL, 0, 0, NULL,                                           \

@@ -94,6 +94,14 @@ struct owner_facts owner_facts(struct holmes_transport *t, const void *owner);
 /* Drives the device's connection events, at most every `interval_ns`, and for half of the time at
  * most: every connection that rises asks for it, and it looks at all of them. */
 void device_progress(struct device *d, uint64_t now_ns, uint64_t interval_ns);
+/* The opened devices over which a connection on the Ethernet device `d`, wanted on `wanted`,
+ * spreads, `d` first: those that were fused with it, or those of HOLMES_TCP_NICS. Their number, at
+ * most HOLMES_BUNDLE_MAX; 1 where the wire does not bundle. */
+int device_bundle(struct device *d, const struct device *wanted,
+                  struct device *out[HOLMES_BUNDLE_MAX]);
+/* -EINVAL after a log line: HOLMES_TCP_NICS names a NIC that the transport does not have. */
+int device_check_tcp_nics(const struct holmes_transport *t);
+
 /* The Ethernet device that owns the IP address, else the best one; NULL when there is none. */
 struct device *device_for_tcp(struct holmes_transport *t, const struct holmes_addr *addr);
 

@@ -2,6 +2,7 @@
  * serves it. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,4 +198,82 @@ unsigned device_gpu_memory(const struct device *d)
             memory &= ~HOLMES_MEMORY_DMABUF;
     }
     return memory;
+}
+
+/* Whether the list, of names with commas between, has the name. */
+static bool list_has(const char *list, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (const char *at = list; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, name, len) == 0 && (at[len] == ',' || at[len] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_ethernet(const struct device *d)
+{
+    return !device_is_rdma(d) && d->nmembers == 1;
+}
+
+static bool belongs(const struct device *other, const struct device *wanted, const char *list)
+{
+    if (!device_is_rdma(wanted) && wanted->nmembers > 1) {
+        for (int i = 0; i < wanted->nmembers; i++)
+            if (wanted->members[i] == other)
+                return true;
+        return false;
+    }
+    return list && (strcmp(list, "all") == 0 || list_has(list, other->nic.name));
+}
+
+int device_bundle(struct device *d, const struct device *wanted,
+                  struct device *out[HOLMES_BUNDLE_MAX])
+{
+    const char *list = holmes_env_string(HOLMES_ENV_TCP_NICS);
+    struct holmes_transport *t = d->t;
+    int n = 0, ndevices = t->ndevices;
+
+    out[n++] = d;
+    for (int i = 0; i < ndevices && t->tcp && t->tcp->bundles && n < HOLMES_BUNDLE_MAX; i++) {
+        struct device *other = t->devices[i];
+
+        if (other != d && is_ethernet(other) && belongs(other, wanted, list) &&
+            device_open(other) == 0)
+            out[n++] = other;
+    }
+    return n;
+}
+
+int device_check_tcp_nics(const struct holmes_transport *t)
+{
+    const char *list = holmes_env_string(HOLMES_ENV_TCP_NICS);
+    char name[HOLMES_NIC_NAME_MAX], have[256] = "";
+
+    if (!list || strcmp(list, "all") == 0)
+        return 0;
+    for (int i = 0; i < t->ndevices; i++)
+        if (is_ethernet(t->devices[i]))
+            snprintf(have + strlen(have), sizeof have - strlen(have), "%s%s", have[0] ? ", " : "",
+                     t->devices[i]->nic.name);
+    for (const char *at = list; at; at = strchr(at, ',')) {
+        bool found = false;
+
+        at += *at == ',';
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+        for (int i = 0; i < t->ndevices; i++)
+            found =
+                found || (is_ethernet(t->devices[i]) && strcmp(t->devices[i]->nic.name, name) == 0);
+        if (!found) {
+            holmes_warn(INIT,
+                        "HOLMES_TCP_NICS=\"%s\": no Ethernet NIC \"%s\" is in use here; there %s",
+                        list, name, have[0] ? "are" : "is none");
+            if (have[0])
+                holmes_warn(INIT, "HOLMES_TCP_NICS may name: %s", have);
+            return -EINVAL;
+        }
+    }
+    return 0;
 }

@@ -25,6 +25,7 @@
 #include "nic.h"
 
 #define HOLMES_LANE_BLOB_MAX 96 /* bytes */
+#define HOLMES_BUNDLE_MAX    4  /* NICs under one lane */
 
 /* NICs with an RDMA port go to a wire with `rdma`, all others to one without. */
 
@@ -93,7 +94,12 @@ struct wire_lane_params {
     bool probe;   /* short timers: an unreachable peer is known after some 100 ms */
     bool flush;   /* lane_flush will be asked for */
     int traffic_class; /* of the communicator; -1: none was given */
-    int streams;       /* of a lane of a wire that bundles; 0: one */
+    /* Of a lane of a wire that bundles: streams, 0 means one, and NICs of this host beside the
+     * lane's own that its streams may use, as far as they lead to the peer. They stay open longer.
+     */
+    int streams;
+    struct wire_nic *mates[HOLMES_BUNDLE_MAX - 1];
+    int nmates;
 };
 
 struct wire_ops {

@@ -86,6 +86,26 @@ static int lanes_wanted(const struct device *d)
     return d->nic.speed_mbps > 100000 ? 4 : d->nic.speed_mbps > 25000 ? 2 : 1;
 }
 
+/* Each NIC of a bundle has its own. */
+static int bundle_lanes_wanted(struct device *const *devs, int n)
+{
+    int lanes = 0;
+
+    for (int i = 0; i < n; i++)
+        lanes += lanes_wanted(devs[i]);
+    return lanes < HOLMES_MAX_LANES ? lanes : HOLMES_MAX_LANES;
+}
+
+/* The fewer of both ends; of bundles the more, so that each NIC of either has one. */
+static int tcp_lanes(struct device *const *devs, int n, const struct proto_offer *o)
+{
+    int lanes = bundle_lanes_wanted(devs, n);
+
+    if (n > 1 || o->tcp_nics > 1)
+        return lanes > o->tcp_lanes ? lanes : o->tcp_lanes;
+    return lanes < o->tcp_lanes ? lanes : o->tcp_lanes;
+}
+
 static int qps_wanted(void)
 {
     int64_t qps = holmes_env_int(HOLMES_ENV_NCCL_IB_QPS_PER_CONNECTION);
@@ -177,13 +197,16 @@ static void no_tcp(const struct holmes_conn *c, const char *why_tcp)
 static int make_offer(struct holmes_conn *c, uint64_t mac, struct proto_offer *o)
 {
     struct own_ports *own = &c->handshake->own;
-    struct device *tcp = tcp_device(c);
+    struct device *tcp = tcp_device(c), *devs[HOLMES_BUNDLE_MAX];
+    int n;
 
     find_own_ports(c, own);
     memset(o, 0, sizeof *o);
     o->mac = mac;
     o->pid = (uint32_t)getpid();
-    o->tcp_lanes = (uint16_t)lanes_wanted(tcp ? tcp : c->wanted);
+    n = tcp ? device_bundle(tcp, c->wanted, devs) : 0;
+    o->tcp_nics = (uint8_t)n;
+    o->tcp_lanes = (uint16_t)(n > 0 ? bundle_lanes_wanted(devs, n) : lanes_wanted(c->wanted));
     o->qps = (uint8_t)qps_wanted();
     o->policy = (uint8_t)own_policy();
     o->nports = (uint8_t)own->n;
@@ -328,17 +351,27 @@ static int answer_probe(struct holmes_conn *c)
     return say(c, PROTO_PROBE, &reply);
 }
 
+static int dialing_tcp(const struct holmes_conn *c, const struct proto_verdict *v,
+                       struct path_plan *plan)
+{
+    struct device *dev = tcp_device(c), *devs[HOLMES_BUNDLE_MAX];
+
+    if (!dev) {
+        no_tcp(c, v->reason);
+        return -ENODEV;
+    }
+    *plan = path_tcp(devs, device_bundle(dev, c->wanted, devs), v->info.nlanes);
+    plan->nlanes = v->info.nlanes;
+    return 0;
+}
+
 static int dialing_plan(const struct holmes_conn *c, const struct proto_verdict *v,
                         struct path_plan *plan)
 {
     const struct own_ports *own = &c->handshake->own;
 
-    if (!v->rdma) {
-        *plan = path_plain(tcp_device(c), v->info.nlanes);
-        if (!plan->dev)
-            no_tcp(c, v->reason);
-        return plan->dev ? 0 : -ENODEV;
-    }
+    if (!v->rdma)
+        return dialing_tcp(c, v, plan);
     *plan = path_plain(c->wanted, v->info.nlanes);
     plan->nrails = v->nrails;
     for (int i = 0; i < v->nrails; i++) {
@@ -639,18 +672,17 @@ static int try_pair(struct holmes_conn *c, const struct choose_ports *ports)
 
 static int open_tcp(struct holmes_conn *c, struct proto_verdict *v)
 {
-    struct device *dev = tcp_device(c);
+    struct device *dev = tcp_device(c), *devs[HOLMES_BUNDLE_MAX];
     struct path_plan plan;
-    int lanes;
+    int lanes, n;
 
     if (!dev) {
         no_tcp(c, c->handshake->reason);
         return -ENODEV;
     }
-    lanes = lanes_wanted(dev);
-    if (lanes > c->handshake->offer.tcp_lanes)
-        lanes = c->handshake->offer.tcp_lanes;
-    plan = path_tcp(dev, lanes);
+    n = device_bundle(dev, c->wanted, devs);
+    lanes = tcp_lanes(devs, n, &c->handshake->offer);
+    plan = path_tcp(devs, n, lanes);
     v->rdma = 0;
     v->nrails = 1;
     return path_open(c, &plan, &v->info);

@@ -18,12 +18,15 @@ struct path_plan path_plain(struct device *dev, int nlanes)
         .dev = dev, .nrails = 1, .nlanes = nlanes, .rails[0].params.traffic_class = -1};
 }
 
-struct path_plan path_tcp(struct device *dev, int streams)
+struct path_plan path_tcp(struct device *const *devs, int n, int streams)
 {
-    bool bundles = dev->t->tcp && dev->t->tcp->bundles;
-    struct path_plan plan = path_plain(dev, bundles ? 1 : streams);
+    bool bundles = devs[0]->t->tcp && devs[0]->t->tcp->bundles;
+    struct path_plan plan = path_plain(devs[0], bundles ? 1 : streams);
+    struct wire_lane_params *params = &plan.rails[0].params;
 
-    plan.rails[0].params.streams = streams;
+    params->streams = streams;
+    for (int i = 1; i < n; i++)
+        params->mates[params->nmates++] = devs[i]->wn;
     return plan;
 }
 

@@ -16,8 +16,9 @@ struct path_plan {
 
 /* Over the device alone, as its wire does by default. */
 struct path_plan path_plain(struct device *dev, int nlanes);
-/* Over one of tcp: `streams` lanes, or one lane of so many streams, as its wire has it. */
-struct path_plan path_tcp(struct device *dev, int streams);
+/* Over the first of `n` opened Ethernet devices: `streams` lanes, or where its wire bundles one
+ * lane of so many streams, over all of them. */
+struct path_plan path_tcp(struct device *const *devs, int n, int streams);
 /* Queue pairs or streams that a raised connection has. */
 int path_streams(const struct holmes_conn *c);
 

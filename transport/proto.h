@@ -7,7 +7,7 @@
  *
  * Version history: 1, the first. 2: the wire is chosen per connection (offer, probe, verdict); keys
  * of further rails and parts of a buffer in the clear-to-send. 3: small messages go ahead of
- * clear-to-sends (eager).
+ * clear-to-sends (eager); connections over tcp spread over NICs.
  */
 #ifndef HOLMES_PROTO_H
 #define HOLMES_PROTO_H
@@ -123,7 +123,8 @@ struct proto_offer {
     uint16_t tcp_lanes;     /* wanted */
     uint8_t qps;            /* queue pairs wanted per port */
     uint8_t policy, nports; /* enum proto_policy; ports of the device that NCCL chose */
-    uint8_t reserved[7];
+    uint8_t tcp_nics;       /* over which tcp would go */
+    uint8_t reserved[6];
     char host[64], nic[HOLMES_NIC_NAME_MAX];
     char no_rdma[96]; /* why nports is 0 */
     struct proto_port ports[HOLMES_MAX_RAILS];

@@ -225,9 +225,7 @@ int request_poll(struct holmes_conn *c)
     return rc;
 }
 
-/* Clear-to-sends that may wait for company: a sender has others to go on with meanwhile, or is told
- * with the next look that finds nothing. */
-#define HELD_MAX 8
+#define HELD_MAX 8 /* clear-to-sends that may wait for company */
 
 static int push_requests(struct holmes_conn *c)
 {
@@ -252,7 +250,7 @@ static bool may_hold(const struct holmes_conn *c)
 {
     int n = 0;
 
-    if (c->sending || !c->ops->cq_push)
+    if (c->sending || !c->ops->cq_push || c->q.urgent)
         return false;
     holmes_list_each(r, tmp, &c->q.pushing, struct holmes_request, link) n++;
     return n < HELD_MAX;
@@ -268,6 +266,7 @@ int request_push(struct holmes_conn *c, bool hold, bool *sent)
         return rc;
     if (hold && may_hold(c) && held_add(&c->t->held, c))
         return 0;
+    c->q.urgent = false;
     rc = push_requests(c);
     *sent = rc == 0;
     for (int i = 0; i < c->nrails && c->ops->cq_push && c->error == 0; i++)

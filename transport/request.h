@@ -106,6 +106,7 @@ struct request_queue {
     uint64_t staged;   /* bytes handed to the copy engine */
     uint64_t moved_ns; /* when something last happened */
     uint64_t stall_warned_ns;
+    bool urgent;       /* a sender waits to hear that its message is here */
     bool quiet;        /* the last poll brought nothing */
     uint64_t next_seq; /* sender: first message of the current group; receiver: next to post */
     union {
@@ -118,6 +119,7 @@ struct request_queue {
         } send;
         struct {
             uint64_t completed;     /* messages here, without a gap */
+            uint64_t invited;       /* up to here clear-to-sends are written */
             uint64_t acked;         /* of them, told to the peer */
             uint64_t eager_here;    /* eager messages that came */
             uint32_t eager_waiting; /* of them, by slot: those that wait for their receives */
@@ -152,6 +154,9 @@ int request_recv(struct holmes_conn *c, int n, void *const *bufs, const size_t *
 /* Makes what arrived in `mr` at `buf` visible to the GPU, whatever rail brought it. */
 int request_flush(struct holmes_conn *c, const void *buf, struct holmes_mr *mr,
                   struct holmes_request **out);
+/* Whether the sender has others to go on with before it needs this receive's clear-to-send, or
+ * needs none. */
+bool request_may_wait(const struct holmes_request *r);
 bool request_is_done(const struct holmes_request *r);
 void request_release(struct holmes_request *r);
 /* Whether an outstanding request uses the registration. */

@@ -240,6 +240,5 @@ int request_eager_match(struct holmes_conn *c)
 
 bool request_eager_is_enough(const struct holmes_conn *c)
 {
-    return !c->sending && c->q.recv.eager_waiting != 0 &&
-           c->q.recv.completed + 1 == c->q.next_seq;
+    return !c->sending && c->q.recv.eager_waiting != 0 && c->q.recv.completed + 1 == c->q.next_seq;
 }

@@ -91,9 +91,11 @@ static int post_slot(struct holmes_conn *c, struct holmes_request *r)
     w.remote_addr = c->peer.control_addr + offsetof(struct proto_send_control, cts) +
                     proto_slot(cts.seq) * sizeof cts;
     rc = c->ops->lane_post(c->lanes[0], &w);
-    if (rc == 0)
-        r->recv.slots_posted++;
-    return rc;
+    if (rc != 0)
+        return rc;
+    r->recv.slots_posted++;
+    c->q.recv.invited = cts.seq;
+    return 0;
 }
 
 int request_push_recv(struct holmes_conn *c, struct holmes_request *r)
@@ -103,6 +105,16 @@ int request_push_recv(struct holmes_conn *c, struct holmes_request *r)
     while (rc == 0 && r->recv.slots_posted <= (r->recv.ended ? 0 : r->last - r->seq))
         rc = post_slot(c, r);
     return rc;
+}
+
+bool request_may_wait(const struct holmes_request *r)
+{
+    const struct request_queue *q = &r->conn->q;
+    bool small = q->eager_max > 0;
+
+    for (int i = 0; i < r->n; i++)
+        small = small && r->msg[i].posted <= q->eager_max;
+    return small || q->recv.invited > q->recv.completed;
 }
 
 /* Tells the sender how far we are. The clear-to-sends carry the count too, but one that nobody
@@ -250,6 +262,8 @@ int request_message_done(struct holmes_conn *c, struct recv_slot *s, size_t len)
         return -EPROTO;
     s->len = len;
     s->done = true;
+    if (len > c->q.eager_max)
+        c->q.urgent = true;
     return advance_completed(c);
 }
 

@@ -154,7 +154,9 @@ int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct hol
     }
     t->warn_stall_ns = (uint64_t)holmes_env_int(HOLMES_ENV_WARN_STALL) * 1000000000ull;
     holmes_env_range(HOLMES_ENV_PORT_RANGE, &t->port_low, &t->port_high);
-    rc = open_wires(t);
+    rc = device_check_tcp_nics(t);
+    if (rc == 0)
+        rc = open_wires(t);
     if (rc == 0)
         rc = listener_open(&t->listener, only_addr(t), t->port_low, t->port_high);
     if (rc == 0) {
@@ -463,7 +465,7 @@ static int post_recv(struct holmes_conn *c, int n, void *const *bufs, const size
     rc = conn_drive(c);
     if (rc == 0)
         rc = request_recv(c, n, bufs, lens, tags, mrs, polled, out);
-    if (rc == 0 && conn_push(c, true) != 0) {
+    if (rc == 0 && conn_push(c, request_may_wait(*out)) != 0) {
         request_release(*out);
         *out = NULL;
         rc = c->error;

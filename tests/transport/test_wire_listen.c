@@ -222,7 +222,7 @@ static void silent_beyond_the_bound(int awaited)
     struct wire_end a, b;
     struct half probes[AWAITED_MAX];
     struct sockaddr_in port;
-    int fds[SILENT_MAX], silent = STRANGERS_MAX + awaited + 10, before, gone = 0;
+    int fds[SILENT_MAX], silent = STRANGERS_MAX + awaited * pair_streams() + 10, before, gone = 0;
     uint64_t deadline = holmes_deadline_ms(30000); /* they are looked for every few seconds */
     char byte;
 

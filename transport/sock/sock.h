@@ -61,7 +61,8 @@ int holmes_sock_head_check(const struct sock_head *h);
 #define SOCK_WRITES_MAX    1024 /* posted to a lane and not known to have landed; a power of 2 */
 #define SOCK_BATCH         16   /* pieces in one system call */
 #define SOCK_READ_AHEAD    4096
-#define SOCK_STRANGERS_MAX 64
+#define SOCK_STRANGERS_MAX 64 /* beside those that are awaited */
+#define SOCK_MATES_MAX     16
 
 struct sock_mr {
     uint64_t key; /* its index is in the low bits; 0: free */
@@ -77,17 +78,26 @@ struct sock_stranger {
     size_t len;
 };
 
+/* A lane that waits for streams on the socket of a NIC. */
+struct sock_gate {
+    struct holmes_list node; /* wire_nic.gates */
+    struct wire_nic *wn;
+    struct wire_lane *lane;
+};
+
 struct wire_nic {
     struct holmes_nic nic;
     int listen_fd;
     struct holmes_addr listen;
+    atomic_bool route_warned;
 
     pthread_mutex_t lock;
-    struct holmes_list lanes;                               /* wire_lane.node */
-    struct sock_stranger strangers[SOCK_STRANGERS_MAX + 1]; /* in order of arrival */
-    int nstrangers;
-    int rising;  /* streams that dial */
-    int waiting; /* streams whose secret nobody has quoted */
+    struct holmes_list gates;   /* sock_gate.node, of lanes that are up no longer than a look */
+    struct holmes_list dialing; /* wire_lane.node, of lanes whose streams dial */
+    struct wire_nic *mates[SOCK_MATES_MAX]; /* NICs that lanes of this one use too */
+    int nmates;
+    struct sock_stranger *strangers; /* in order of arrival */
+    int nstrangers, strangers_cap;
     uint64_t next_accept_ns;
 
     pthread_rwlock_t mrs_lock;
@@ -166,8 +176,9 @@ struct sock_speed {
 
 struct sock_stream {
     struct wire_lane *lane;
-    int fd; /* -1: none yet */
-    enum sock_rise rise;
+    int fd;              /* -1: none yet */
+    struct wire_nic *wn; /* whose address it leaves by, or came in by */
+    _Atomic(enum sock_rise) rise;
     uint8_t shake[TCP_REQUEST_LEN]; /* request to be sent, answer as it comes */
     size_t shaken;
 
@@ -190,10 +201,14 @@ struct wire_lane {
     struct wire_nic *wn;
     struct wire_cq *cq;
     enum wire_role role;
+    struct wire_nic *wns[HOLMES_BUNDLE_MAX]; /* its own, then its mates */
+    int nwns;
+    struct sock_gate gates[HOLMES_BUNDLE_MAX]; /* accepting: on each of them */
     struct holmes_list node, in_cq;
     struct holmes_addr via; /* connecting: see wire_ops.lane_via; family 0 until told */
     uint64_t secret; /* accepting: ours, connecting: the peer's; stream i quotes secret + i */
-    int nstreams, nrisen, nended;
+    int nstreams, nended;
+    atomic_int nrisen;
     uint64_t ended_ns; /* when the first stream ended */
     atomic_int status; /* -EAGAIN rising, 0 up, else the first error */
     struct sock_sender out;
@@ -204,9 +219,32 @@ struct wire_lane {
 /* Leaves -EAGAIN or 0 for an error once; later errors are dropped. */
 void holmes_sock_lane_fail(struct wire_lane *lane, int error);
 
-/* sock_rise.c; wn->lock held. */
-int holmes_sock_stream_dial(struct sock_stream *s, const struct holmes_addr *source,
-                            const struct holmes_addr *to);
+/* sock_blob.c: what the ends of a lane tell each other: a struct tcp_blob, and of an accepting one
+ * the addresses of its further NICs behind it, 20 bytes each: family 1 (4 or 6), zero 1, port 2,
+ * address 16. Decoding checks every byte: 0 or -EPROTO. */
+struct sock_peer {
+    enum wire_role role;
+    int streams, naddrs;
+    struct holmes_addr addrs[HOLMES_BUNDLE_MAX];
+    uint64_t secret;
+};
+size_t holmes_sock_blob_encode(const struct sock_peer *p, uint8_t out[HOLMES_LANE_BLOB_MAX]);
+int holmes_sock_blob_decode(const void *bytes, size_t len, struct sock_peer *out);
+
+/* sock_pair.c: from which NIC to which of the peer's addresses a lane's streams go. Every NIC that
+ * has a way of its own, to its own subnet if it can; every address of the peer that can be reached.
+ */
+#define SOCK_PAIRS_MAX (2 * HOLMES_BUNDLE_MAX)
+struct sock_pair {
+    struct wire_nic *wn;
+    struct holmes_addr from, to;
+};
+/* The number of pairs; -EAFNOSUPPORT: nothing leads to the peer. */
+int holmes_sock_pairs(struct wire_nic *const *wns, int nwns, const struct sock_peer *peer,
+                      struct sock_pair out[SOCK_PAIRS_MAX]);
+
+/* sock_rise.c; the lock of the lane's own NIC is held. */
+int holmes_sock_stream_dial(struct sock_stream *s, const struct sock_pair *way);
 void holmes_sock_strangers_close(struct wire_nic *wn);
 
 /* sock_send.c: gives the kernel what it takes of what was posted, and of acknowledgements. `retry`:

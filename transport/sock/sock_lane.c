@@ -28,40 +28,81 @@ static void streams_init(struct wire_lane *lane, int n)
     }
 }
 
+/* NICs that are looked after together from here on. wn->lock held. */
+static int mate_add(struct wire_nic *wn, struct wire_nic *mate)
+{
+    for (int i = 0; i < wn->nmates; i++)
+        if (wn->mates[i] == mate)
+            return 0;
+    if (wn->nmates == SOCK_MATES_MAX)
+        return -ENOSPC;
+    wn->mates[wn->nmates++] = mate;
+    return 0;
+}
+
+static int lane_take_nics(struct wire_lane *lane, struct wire_nic *wn,
+                          const struct wire_lane_params *params)
+{
+    int rc = 0;
+
+    lane->wn = wn;
+    lane->wns[lane->nwns++] = wn;
+    pthread_mutex_lock(&wn->lock);
+    for (int i = 0; params && i < params->nmates && rc == 0; i++) {
+        rc = mate_add(wn, params->mates[i]);
+        lane->wns[lane->nwns++] = params->mates[i];
+    }
+    pthread_mutex_unlock(&wn->lock);
+    return rc;
+}
+
+static void gates_open(struct wire_lane *lane)
+{
+    for (int i = 0; i < lane->nwns; i++) {
+        struct sock_gate *gate = &lane->gates[i];
+
+        *gate = (struct sock_gate){.wn = lane->wns[i], .lane = lane};
+        pthread_mutex_lock(&gate->wn->lock);
+        holmes_list_append(&gate->wn->gates, &gate->node);
+        pthread_mutex_unlock(&gate->wn->lock);
+    }
+}
+
 int holmes_sock_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,
                             const struct wire_lane_params *params, void *blob, size_t *blob_len,
                             struct wire_lane **out)
 {
-    int streams = params && params->streams > 0 ? params->streams : 1;
-    struct tcp_blob b = {.role = role, .addr = wn->listen};
+    int streams = params && params->streams > 0 ? params->streams : 1, rc = 0;
+    struct sock_peer self = {.role = role};
     struct wire_lane *lane;
-    int rc = 0;
 
-    if (streams > SOCK_STREAMS_MAX)
+    if (streams > SOCK_STREAMS_MAX || (params && params->nmates > HOLMES_BUNDLE_MAX - 1))
         return -EINVAL;
     lane = calloc(1, sizeof *lane);
     if (!lane)
         return -ENOMEM;
     if (role == WIRE_ACCEPT)
         rc = tcp_secret_make(&lane->secret);
+    if (rc == 0)
+        rc = lane_take_nics(lane, wn, params);
     if (rc != 0) {
         free(lane);
         return rc;
     }
-    lane->wn = wn;
     lane->cq = cq;
     lane->role = role;
     atomic_init(&lane->status, -EAGAIN);
     /* The connecting end learns the number from the accepting one. */
     streams_init(lane, role == WIRE_ACCEPT ? streams : 0);
-    b.secret = lane->secret;
-    b.streams = (uint8_t)lane->nstreams;
-    *blob_len = tcp_blob_encode(SOCK_MAGIC, &b, blob);
+    self.streams = lane->nstreams;
+    self.secret = lane->secret;
+    for (int i = 0; i < lane->nwns; i++)
+        self.addrs[self.naddrs++] = lane->wns[i]->listen;
+    *blob_len = holmes_sock_blob_encode(&self, blob);
     holmes_list_append(&cq->lanes, &lane->in_cq);
-    pthread_mutex_lock(&wn->lock);
-    holmes_list_append(&wn->lanes, &lane->node);
-    wn->waiting += lane->nstreams;
-    pthread_mutex_unlock(&wn->lock);
+    holmes_list_init(&lane->node);
+    if (role == WIRE_ACCEPT)
+        gates_open(lane);
     *out = lane;
     return 0;
 }
@@ -71,40 +112,37 @@ void holmes_sock_lane_via(struct wire_lane *lane, const struct holmes_addr *peer
     lane->via = *peer;
 }
 
-/* wn->lock held. */
-static int dial_all(struct wire_lane *lane, const struct tcp_blob *peer,
-                    const struct holmes_addr *source)
+static int dial_all(struct wire_lane *lane, const struct sock_peer *peer)
 {
-    int rc = 0;
+    struct sock_pair pairs[SOCK_PAIRS_MAX];
+    int n = holmes_sock_pairs(lane->wns, lane->nwns, peer, pairs), rc = n < 0 ? n : 0;
 
-    if (lane->nstreams > 0)
-        return -EISCONN;
-    lane->secret = peer->secret;
-    streams_init(lane, peer->streams);
+    pthread_mutex_lock(&lane->wn->lock);
+    if (rc == 0 && lane->nstreams > 0)
+        rc = -EISCONN;
+    if (rc == 0) {
+        lane->secret = peer->secret;
+        streams_init(lane, peer->streams);
+        holmes_list_append(&lane->wn->dialing, &lane->node);
+    }
     for (int i = 0; rc == 0 && i < lane->nstreams; i++)
-        rc = holmes_sock_stream_dial(&lane->streams[i], source, &peer->addr);
+        rc = holmes_sock_stream_dial(&lane->streams[i], &pairs[i % n]);
+    pthread_mutex_unlock(&lane->wn->lock);
     return rc;
 }
 
 int holmes_sock_lane_connect(struct wire_lane *lane, const void *blob, size_t blob_len)
 {
-    const struct holmes_addr *source;
-    struct tcp_blob peer;
-    int rc = tcp_blob_decode(SOCK_MAGIC, blob, blob_len, &peer);
+    struct sock_peer peer;
+    int rc = holmes_sock_blob_decode(blob, blob_len, &peer);
 
-    if (rc == 0 && (peer.role == lane->role || (peer.role == WIRE_ACCEPT) != (peer.streams > 0) ||
-                    peer.streams > SOCK_STREAMS_MAX))
+    if (rc == 0 && peer.role == lane->role)
         rc = -EPROTO;
     if (rc != 0 || lane->role == WIRE_ACCEPT)
         return rc;
-    tcp_take_via(&lane->via, &peer.addr);
-    source = tcp_source_for(&lane->wn->nic, &peer.addr);
-    if (!source)
-        return -EAFNOSUPPORT;
-    pthread_mutex_lock(&lane->wn->lock);
-    rc = dial_all(lane, &peer, source);
-    pthread_mutex_unlock(&lane->wn->lock);
-    return rc;
+    for (int i = 0; i < peer.naddrs; i++)
+        tcp_take_via(&lane->via, &peer.addrs[i]);
+    return dial_all(lane, &peer);
 }
 
 int holmes_sock_lane_poll(struct wire_lane *lane)
@@ -166,13 +204,12 @@ void holmes_sock_lane_close(struct wire_lane *lane)
     holmes_list_remove(&lane->in_cq);
     pthread_mutex_lock(&wn->lock);
     holmes_list_remove(&lane->node);
-    for (int i = 0; i < lane->nstreams; i++) {
-        enum sock_rise rise = lane->streams[i].rise;
-
-        wn->waiting -= lane->role == WIRE_ACCEPT && rise == SOCK_WAITING;
-        wn->rising -= rise != SOCK_WAITING && rise != SOCK_RISEN;
-    }
     pthread_mutex_unlock(&wn->lock);
+    for (int i = 0; lane->role == WIRE_ACCEPT && i < lane->nwns; i++) {
+        pthread_mutex_lock(&lane->gates[i].wn->lock);
+        holmes_list_remove(&lane->gates[i].node);
+        pthread_mutex_unlock(&lane->gates[i].wn->lock);
+    }
     for (int i = 0; i < lane->nstreams; i++)
         stream_close(&lane->streams[i]);
     free(lane->out.ring);

@@ -55,7 +55,8 @@ static int nic_open(const struct holmes_nic *nic, uint16_t listen_port, uint16_t
         return -ENOMEM;
     wn->nic = *nic;
     wn->listen_fd = -1;
-    holmes_list_init(&wn->lanes);
+    holmes_list_init(&wn->gates);
+    holmes_list_init(&wn->dialing);
     pthread_mutex_init(&wn->lock, NULL);
     pthread_rwlock_init(&wn->mrs_lock, NULL);
     for (unsigned port = listen_port; rc == -EADDRINUSE && port <= listen_port_end; port++)
@@ -86,6 +87,7 @@ static void nic_close(struct wire_nic *wn)
     pthread_rwlock_destroy(&wn->mrs_lock);
     pthread_mutex_destroy(&wn->lock);
     free(wn->mrs);
+    free(wn->strangers);
     free(wn);
 }
 

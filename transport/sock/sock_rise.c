@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -70,7 +71,7 @@ static void stream_risen(struct sock_stream *s, int error)
     s->rise = SOCK_RISEN;
     if (error != 0)
         holmes_sock_lane_fail(lane, error);
-    else if (++lane->nrisen == lane->nstreams)
+    else if (atomic_fetch_add(&lane->nrisen, 1) + 1 == lane->nstreams)
         tcp_status_up(&lane->status);
 }
 
@@ -107,17 +108,16 @@ static void stream_tune(const struct sock_stream *s)
 
 /* ---- the connecting end ---- */
 
-int holmes_sock_stream_dial(struct sock_stream *s, const struct holmes_addr *source,
-                            const struct holmes_addr *to)
+int holmes_sock_stream_dial(struct sock_stream *s, const struct sock_pair *way)
 {
-    struct holmes_addr from = *source;
-    int fd = socket(to->sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc = 0;
+    struct holmes_addr from = way->from;
+    int fd = socket(from.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc = 0;
 
     if (fd < 0)
         return -errno;
     tcp_addr_set_port(&from, 0);
     if (bind(fd, &from.sa, holmes_addr_len(&from)) != 0 ||
-        (connect(fd, &to->sa, holmes_addr_len(to)) != 0 && errno != EINPROGRESS))
+        (connect(fd, &way->to.sa, holmes_addr_len(&way->to)) != 0 && errno != EINPROGRESS))
         rc = -errno;
     if (rc == -ECONNREFUSED) { /* told later, as when it comes from another host */
         holmes_sock_lane_fail(s->lane, rc);
@@ -129,8 +129,8 @@ int holmes_sock_stream_dial(struct sock_stream *s, const struct holmes_addr *sou
     }
     fd_prepare(fd);
     s->fd = fd;
+    s->wn = way->wn;
     s->rise = SOCK_DIALING;
-    s->lane->wn->rising++;
     return 0;
 }
 
@@ -180,7 +180,6 @@ static void stream_rise(struct sock_stream *s)
     }
     if (rc == 0)
         return;
-    s->lane->wn->rising--;
     stream_risen(s, rc < 0 ? rc : 0);
 }
 
@@ -192,6 +191,8 @@ static void lane_rise(struct wire_lane *lane)
         if (s->rise != SOCK_WAITING && s->rise != SOCK_RISEN)
             stream_rise(s);
     }
+    if (holmes_sock_lane_poll(lane) != -EAGAIN)
+        holmes_list_remove(&lane->node);
 }
 
 /* ---- the accepting end ---- */
@@ -210,15 +211,28 @@ static void stranger_refuse(struct wire_nic *wn, struct sock_stranger *s, const 
     s->fd = -1;
 }
 
-/* The waiting stream that the secret belongs to. */
+/* Lanes that are up or have failed need their gates no more. */
+static void gates_shut(struct wire_nic *wn)
+{
+    holmes_list_each(gate, tmp, &wn->gates, struct sock_gate, node)
+    {
+        if (holmes_sock_lane_poll(gate->lane) != -EAGAIN)
+            holmes_list_remove(&gate->node);
+    }
+}
+
+/* The waiting stream that the secret belongs to; it waits no more. Another NIC of its lane may look
+ * at the same time. */
 static struct sock_stream *stream_by_secret(struct wire_nic *wn, uint64_t secret)
 {
-    holmes_list_each(lane, tmp, &wn->lanes, struct wire_lane, node)
+    holmes_list_each(gate, tmp, &wn->gates, struct sock_gate, node)
     {
+        struct wire_lane *lane = gate->lane;
         uint64_t i = secret - lane->secret;
+        enum sock_rise waiting = SOCK_WAITING;
 
-        if (lane->role == WIRE_ACCEPT && i < (uint64_t)lane->nstreams &&
-            lane->streams[i].rise == SOCK_WAITING && holmes_sock_lane_poll(lane) == -EAGAIN)
+        if (i < (uint64_t)lane->nstreams && holmes_sock_lane_poll(lane) == -EAGAIN &&
+            atomic_compare_exchange_strong(&lane->streams[i].rise, &waiting, SOCK_LISTENING))
             return &lane->streams[i];
     }
     return NULL;
@@ -234,13 +248,13 @@ static void stranger_admit(struct wire_nic *wn, struct sock_stranger *stranger)
         stranger_refuse(wn, stranger, "its request is not ours");
         return;
     }
-    s = stream_by_secret(wn, secret); /* quoted once: it waits no more */
+    s = stream_by_secret(wn, secret);
     if (!s) {
         stranger_refuse(wn, stranger, "it quotes no secret of a waiting lane");
         return;
     }
-    wn->waiting--;
     s->fd = stranger->fd;
+    s->wn = wn;
     stranger->fd = -1;
     stream_tune(s);
     answer_make(answer);
@@ -278,16 +292,38 @@ static void strangers_forget_closed(struct wire_nic *wn)
 /* Whose stream it is that no descriptor is left for is not known. */
 static void waiting_fail(struct wire_nic *wn, int error)
 {
-    holmes_list_each(lane, tmp, &wn->lanes, struct wire_lane, node)
-    {
-        if (lane->role == WIRE_ACCEPT && lane->nrisen < lane->nstreams)
-            holmes_sock_lane_fail(lane, error);
+    holmes_list_each(gate, tmp, &wn->gates, struct sock_gate, node)
+        holmes_sock_lane_fail(gate->lane, error);
+}
+
+/* Those that are awaited are no strangers, but which they are shows only when they speak. */
+static int strangers_max(struct wire_nic *wn)
+{
+    int n = SOCK_STRANGERS_MAX;
+
+    holmes_list_each(gate, tmp, &wn->gates, struct sock_gate, node) n +=
+        gate->lane->nstreams - atomic_load(&gate->lane->nrisen);
+    return n;
+}
+
+static bool stranger_add(struct wire_nic *wn, int fd, uint64_t now)
+{
+    if (wn->nstrangers == wn->strangers_cap) {
+        int cap = wn->strangers_cap > 0 ? 2 * wn->strangers_cap : SOCK_STRANGERS_MAX;
+        struct sock_stranger *more = realloc(wn->strangers, (size_t)cap * sizeof *more);
+
+        if (!more)
+            return false;
+        wn->strangers = more;
+        wn->strangers_cap = cap;
     }
+    wn->strangers[wn->nstrangers++] = (struct sock_stranger){.fd = fd, .since_ns = now};
+    return true;
 }
 
 static void accept_all(struct wire_nic *wn, uint64_t now)
 {
-    if (wn->waiting == 0 && now < wn->next_accept_ns)
+    if (holmes_list_empty(&wn->gates) && now < wn->next_accept_ns)
         return;
     wn->next_accept_ns = now + ACCEPT_IDLE_MS * 1000000ull;
     for (int i = 0; i < ACCEPTS_MAX; i++) {
@@ -298,14 +334,25 @@ static void accept_all(struct wire_nic *wn, uint64_t now)
         if (fd < 0)
             return;
         fd_prepare(fd);
-        wn->strangers[wn->nstrangers] = (struct sock_stranger){.fd = fd, .since_ns = now};
+        if (!stranger_add(wn, fd, now)) {
+            oob_fork_guard_remove(fd);
+            close(fd);
+            return;
+        }
         /* Most have said it already. */
-        stranger_read(wn, &wn->strangers[wn->nstrangers++], now);
-        strangers_forget_closed(wn);
-        if (wn->nstrangers > SOCK_STRANGERS_MAX) /* the oldest makes room */
-            stranger_refuse(wn, &wn->strangers[0], "too many that say nothing");
+        stranger_read(wn, &wn->strangers[wn->nstrangers - 1], now);
         strangers_forget_closed(wn);
     }
+}
+
+/* The oldest make room. */
+static void strangers_bound(struct wire_nic *wn)
+{
+    int many = wn->nstrangers > SOCK_STRANGERS_MAX ? wn->nstrangers - strangers_max(wn) : 0;
+
+    for (int i = 0; i < many; i++)
+        stranger_refuse(wn, &wn->strangers[i], "too many that say nothing");
+    strangers_forget_closed(wn);
 }
 
 void holmes_sock_strangers_close(struct wire_nic *wn)
@@ -315,22 +362,34 @@ void holmes_sock_strangers_close(struct wire_nic *wn)
     wn->nstrangers = 0;
 }
 
-void holmes_sock_nic_progress(struct wire_nic *wn)
+/* Copies the NICs that are looked after together with this one. */
+static int progress(struct wire_nic *wn, struct wire_nic *mates[SOCK_MATES_MAX])
 {
     uint64_t now;
+    int n;
 
     /* Another thread that holds the lock does the same or closes a lane. */
     if (pthread_mutex_trylock(&wn->lock) != 0)
-        return;
+        return 0;
     now = holmes_now_ns();
     for (int i = 0; i < wn->nstrangers; i++)
         stranger_read(wn, &wn->strangers[i], now);
     strangers_forget_closed(wn);
     accept_all(wn, now);
-    if (wn->rising > 0)
-        holmes_list_each(lane, tmp, &wn->lanes, struct wire_lane, node)
-        {
-            lane_rise(lane);
-        }
+    gates_shut(wn);
+    strangers_bound(wn);
+    holmes_list_each(lane, tmp, &wn->dialing, struct wire_lane, node) lane_rise(lane);
+    n = wn->nmates;
+    memcpy(mates, wn->mates, (size_t)n * sizeof *mates);
     pthread_mutex_unlock(&wn->lock);
+    return n;
+}
+
+void holmes_sock_nic_progress(struct wire_nic *wn)
+{
+    struct wire_nic *mates[SOCK_MATES_MAX], *theirs[SOCK_MATES_MAX];
+    int n = progress(wn, mates);
+
+    for (int i = 0; i < n; i++)
+        progress(mates[i], theirs);
 }
