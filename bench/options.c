@@ -149,6 +149,8 @@ static const char argp_doc[] =
     "  holmes-bench sendrecv -p one=holmes,HOLMES_LANES=1 -p four=holmes,HOLMES_LANES=4\n"
     "  holmes-bench all_reduce --backend nccl -p holmes -p socket=none,NCCL_NET=Socket\n"
     "  holmes-bench all_gather --reference-streams 4 --csv streams.csv --svg streams.svg\n"
+    "  holmes-bench sendrecv -p holmes --rate 10G --both-ways\n"
+    "  holmes-bench sendrecv -p holmes --rate 1G --rtt 20ms --loss 1%\n"
     "\n"
     "Exit status: 0 all is well; 1 wrong results or a plugin that failed; 2 usage.";
 
