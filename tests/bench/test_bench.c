@@ -554,6 +554,34 @@ Test(bench, every_side_runs_over_links_of_its_own)
     cr_assert(strstr(r.out, "round trip +1 ms"), "%s", r.out);
 }
 
+/* By the interfaces' own counters: each NIC carries what its speed lets it, none of it by the
+ * other. */
+Test(bench, plugin_over_all_nics_leaves_by_each_in_proportion)
+{
+    static struct run r;
+    json_t *root, *sides;
+    json_int_t bytes[2][2];
+
+    if (!links_allowed())
+        cr_skip_test("this user may make no network namespaces");
+    expect_well(&r,
+                "sendrecv --measure bandwidth -b 1M -e 1M --rounds 1 --iters 16 --rate 100M,300M "
+                "--no-reference -p one=" HOLMES_PLUGIN " -p all=" HOLMES_PLUGIN
+                ",HOLMES_TCP_NICS=all --json @/x.json");
+    root = json_loads(file_read("x.json"), 0, NULL);
+    sides = json_object_get(root, "sides");
+    for (size_t s = 0; s < 2; s++)
+        for (size_t k = 0; k < 2; k++)
+            bytes[s][k] = json_integer_value(
+                json_array_get(json_object_get(json_array_get(sides, s), "link_bytes"), k));
+    json_decref(root);
+    cr_assert_leq(bytes[0][1] * 100, bytes[0][0], "one NIC is asked for, the other carries: %s",
+                  r.out);
+    cr_assert_geq(bytes[1][0], (16 << 20) / 10, "the slow NIC is not used: %s", r.out);
+    cr_assert_geq(bytes[1][1], 2 * bytes[1][0], "the fast NIC carries less than it could: %s",
+                  r.out);
+}
+
 Test(bench, a_hook_runs_in_the_network_of_each_rank)
 {
     static struct run r;
