@@ -15,11 +15,12 @@ static int check_member(const struct holmes_nic *const *members, int i, char *wh
 {
     const struct holmes_nic *nic = members[i];
 
-    if (nic->rdma.port == 0) {
-        snprintf(why, why_len, "%s is no RDMA port: only those are fused", nic->name);
+    if ((nic->rdma.port == 0) != (members[0]->rdma.port == 0)) {
+        snprintf(why, why_len, "one of %s and %s is an RDMA port: both are, or none",
+                 members[0]->name, nic->name);
         return -EINVAL;
     }
-    if (nic->rdma.link_layer != members[0]->rdma.link_layer) {
+    if (nic->rdma.port != 0 && nic->rdma.link_layer != members[0]->rdma.link_layer) {
         snprintf(why, why_len, "%s is %s and %s is %s: link layers are not mixed", members[0]->name,
                  layer_name(members[0]), nic->name, layer_name(nic));
         return -EINVAL;

@@ -271,7 +271,10 @@ int holmes_transport_fuse(struct holmes_transport *t, const struct holmes_nic *n
 
     for (int i = 0; valid && i < n; i++)
         valid = members[i] >= 0 && members[i] < t->ndevices &&
-                device_is_rdma(t->devices[members[i]]) && t->devices[members[i]]->nmembers == 1;
+                device_is_rdma(t->devices[members[i]]) == device_is_rdma(t->devices[members[0]]) &&
+                t->devices[members[i]]->nmembers == 1;
+    if (valid && !device_is_rdma(t->devices[members[0]]))
+        valid = t->tcp && t->tcp->bundles;
     if (!valid)
         return -EINVAL;
     pthread_mutex_lock(&t->lock);

@@ -106,7 +106,7 @@ Test(contract, members_that_must_be_there_are_there)
     net_close(&api);
 }
 
-Test(contract, ethernet_devices_are_not_fused)
+Test(contract, a_device_is_not_fused_with_itself_nor_nine)
 {
     struct pair p;
     const ncclNet_v12_t *t;

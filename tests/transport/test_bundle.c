@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "clock.h"
 #include "link.h"
 #include "test_nics.h"
 #include "transport/conn.h"
@@ -189,6 +190,35 @@ Test(bundle, lanes_are_each_nic_s)
     setenv("HOLMES_LANES", "2", 1);
     open_ends(&l, 2, 2);
     cr_assert_eq(lane_of(l.send)->nstreams, 4);
+    all_carry(&l);
+    link_close(&l);
+}
+
+/* As NCCL makes one of a card's ports. */
+Test(bundle, fused_device_spreads_over_its_members_only)
+{
+    struct holmes_nic from[3] = {nic_at("lo", "127.0.0.11"), nic_at("two", "127.0.0.12"),
+                                 nic_at("three", "127.0.0.13")};
+    uint8_t handle[HOLMES_HANDLE_SIZE];
+    uint64_t deadline = holmes_deadline_ms(LINK_TIMEOUT_MS);
+    int fused = -1, sent = -EAGAIN, got = -EAGAIN;
+    struct link l = {.a = transport_of(3, from)};
+
+    l.b = transport_of(1, (struct holmes_nic[]){nic_at("lo", "127.0.0.21")});
+    cr_assert_eq(holmes_transport_fuse(l.a, &from[1], (int[]){1, 2}, 2, &fused), 0);
+    cr_assert_eq(fused, 3);
+    cr_assert_eq(holmes_listen(l.b, &l, 0, handle, &l.listen), 0);
+    while (sent == -EAGAIN || got == -EAGAIN) {
+        cr_assert(!holmes_deadline_passed(deadline));
+        if (sent == -EAGAIN)
+            sent = holmes_connect(l.a, &l, fused, handle, &l.send);
+        if (got == -EAGAIN)
+            got = holmes_accept(l.listen, &l.recv);
+    }
+    cr_assert(sent == 0 && got == 0, "connect %d accept %d", sent, got);
+    cr_assert_eq(lane_of(l.send)->nstreams, 2);
+    cr_assert(has_ends(lane_of(l.send), 12 << 8 | 21));
+    cr_assert(has_ends(lane_of(l.send), 13 << 8 | 21));
     all_carry(&l);
     link_close(&l);
 }

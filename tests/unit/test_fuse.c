@@ -49,6 +49,19 @@ Test(fuse, names_are_joined_and_speeds_added)
     cr_expect_str_eq(out.name, "mlx5_0+mlx5_1");
 }
 
+Test(fuse, ethernet_nics_make_one_too)
+{
+    struct holmes_nic nics[] = {member("eth0", HOLMES_LINK_UNKNOWN, 1000),
+                                member("eth1", HOLMES_LINK_UNKNOWN, 3000)};
+    struct holmes_nic out;
+    char why[256];
+
+    cr_assert_eq(fuse(nics, 2, &out, why), 0, "%s", why);
+    cr_expect_str_eq(out.name, "eth0+eth1");
+    cr_expect_eq(out.speed_mbps, 4000);
+    cr_expect_eq(out.rdma.port, 0);
+}
+
 static void expect_refused(const struct holmes_nic *nics, int n, const char *needle)
 {
     struct holmes_nic out = {.speed_mbps = 77};
@@ -66,8 +79,9 @@ Test(fuse, members_that_cannot_be_one_are_refused)
     struct holmes_nic eth = member("eth0", HOLMES_LINK_UNKNOWN, 1);
     struct holmes_nic ib2 = member("mlx5_2", HOLMES_LINK_INFINIBAND, 1);
 
-    expect_refused((struct holmes_nic[]){ib, eth}, 2, "eth0 is no RDMA port");
-    expect_refused((struct holmes_nic[]){eth, ib}, 2, "eth0 is no RDMA port");
+    expect_refused((struct holmes_nic[]){ib, eth}, 2, "one of mlx5_0 and eth0 is an RDMA port");
+    expect_refused((struct holmes_nic[]){eth, ib}, 2, "one of eth0 and mlx5_0 is an RDMA port");
+    expect_refused((struct holmes_nic[]){eth, eth}, 2, "eth0 is there twice");
     expect_refused((struct holmes_nic[]){ib, roce}, 2, "mlx5_0 is InfiniBand and mlx5_1 is RoCE");
     expect_refused((struct holmes_nic[]){ib, ib2, ib}, 3, "mlx5_0 is there twice");
     expect_refused(&ib, 1, "2 to 4 devices are fused, not 1");
