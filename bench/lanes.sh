@@ -34,7 +34,7 @@ fail() {
 
 # This side's streams to the other rank: PORT PEER-PORT BYTES-SENT.
 streams() {
-    ss -tinHOp state established dst "$1" | awk -v pid="pid=$HOLMES_BENCH_PID," '
+    ss -tinHOp state established dst "$1" | awk -v pid="pid=$BENCH_PID," '
         index($0, pid) {
             sent = 0
             for (i = 1; i <= NF; i++)
@@ -56,15 +56,15 @@ class_add() {
 }
 
 shape() {
-    case $HOLMES_BENCH_RANK in
+    case $BENCH_RANK in
     0) peer=10.78.0.2 ;;
     *) peer=10.78.0.1 ;;
     esac
     tc qdisc show dev link0 | grep -q htb || tc qdisc add dev link0 root handle 1: htb
     all=$(streams "$peer")
-    [ -n "$all" ] || fail "side $HOLMES_BENCH_SIDE has no streams at rank $HOLMES_BENCH_RANK"
+    [ -n "$all" ] || fail "side $BENCH_SIDE has no streams at rank $BENCH_RANK"
     most=''
-    if [ "$HOLMES_BENCH_SIDE" = throttled ] && [ "$HOLMES_BENCH_RANK" = 0 ]; then
+    if [ "$BENCH_SIDE" = throttled ] && [ "$BENCH_RANK" = 0 ]; then
         most=$(echo "$all" | sort -k3,3n | tail -n 1)
         # shellcheck disable=SC2086 # three numbers
         set -- $most

@@ -562,14 +562,14 @@ static _Noreturn void hook_main(const struct holmes_link *l, const struct holmes
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setpgid(0, 0); /* what it starts can be ended with it */
-    setenv("HOLMES_BENCH_SIDE", call->side, 1);
-    put_number("HOLMES_BENCH_RANK", (uint64_t)call->rank);
-    put_number("HOLMES_BENCH_PID", (uint64_t)call->pid);
-    put_number("HOLMES_BENCH_SIZE", call->size_bytes);
+    setenv("BENCH_SIDE", call->side, 1);
+    put_number("BENCH_RANK", (uint64_t)call->rank);
+    put_number("BENCH_PID", (uint64_t)call->pid);
+    put_number("BENCH_SIZE", call->size_bytes);
     if (l->relay) {
         fcntl(l->orders[1], F_SETFD, 0);
         snprintf(why, sizeof why, "/proc/self/fd/%d", l->orders[1]);
-        setenv("HOLMES_BENCH_RELAY", why, 1);
+        setenv("BENCH_RELAY", why, 1);
     }
     if (holmes_link_settle(l, call->rank, why, sizeof why) == 0 && dup2(2, 1) == 1)
         execl("/bin/sh", "sh", "-c", call->command, (char *)NULL);

@@ -79,14 +79,14 @@ int holmes_link_environ(const struct holmes_link *l);
 /* The calling process lives at this rank from now on: its /sys too shows these interfaces only. */
 int holmes_link_settle(const struct holmes_link *l, int rank, char *why, size_t why_len);
 
-/* Who a hook is called for. Where a relay runs, HOLMES_BENCH_RELAY is a file that takes its orders
+/* Who a hook is called for. Where a relay runs, BENCH_RELAY is a file that takes its orders
  * (holmes_relay_order_parse). */
 struct holmes_link_call {
     const char *command; /* of sh */
-    const char *side;    /* HOLMES_BENCH_SIDE */
-    int rank;            /* HOLMES_BENCH_RANK */
-    pid_t pid;           /* HOLMES_BENCH_PID: the rank's process */
-    uint64_t size_bytes; /* HOLMES_BENCH_SIZE */
+    const char *side;    /* BENCH_SIDE */
+    int rank;            /* BENCH_RANK */
+    pid_t pid;           /* BENCH_PID: the rank's process */
+    uint64_t size_bytes; /* BENCH_SIZE */
     int timeout_s;
 };
 

@@ -35,8 +35,8 @@ fail() {
 # Called by holmes-bench in rank 0's network, once the side's streams are there: the busiest of this
 # side loses.
 lose() {
-    [ "$HOLMES_BENCH_RANK" = 0 ] || return 0
-    ss -tinHOp state established dst 10.78.0.2 | awk -v pid="pid=$HOLMES_BENCH_PID," \
+    [ "$BENCH_RANK" = 0 ] || return 0
+    ss -tinHOp state established dst 10.78.0.2 | awk -v pid="pid=$BENCH_PID," \
         -v loss="$LONG_LINK_LOSS" '
         index($0, pid) {
             for (i = 1; i <= NF; i++)
@@ -51,7 +51,7 @@ lose() {
             sub(/.*:/, "", from)
             sub(/.*:/, "", to)
             print 0, from, to, loss
-        }' >"$HOLMES_BENCH_RELAY" || fail "side $HOLMES_BENCH_SIDE: no stream has carried bulk"
+        }' >"$BENCH_RELAY" || fail "side $BENCH_SIDE: no stream has carried bulk"
 }
 
 if [ "${1-}" = --lose ]; then

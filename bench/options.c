@@ -103,7 +103,7 @@ static const struct argp_option argp_options[] = {
      0},
     {"link-hook", KEY_LINK_HOOK, "COMMAND", 0,
      "before each side's first measurement of a size, for each of its ranks: run this by sh in the "
-     "rank's network, with HOLMES_BENCH_SIDE, _RANK, _PID and _SIZE (docs/bench.md)",
+     "rank's network, with BENCH_SIDE, BENCH_RANK, BENCH_PID and BENCH_SIZE (docs/bench.md)",
      0},
     {"loss", KEY_LOSS, "LIST", 0, "share of the packets that they lose, each way: 1%, 0.1%", 0},
     {NULL, 0, NULL, 0, "What to write besides the table:", 4},

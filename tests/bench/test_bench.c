@@ -591,9 +591,9 @@ Test(bench, a_hook_runs_in_the_network_of_each_rank)
     /* run_start cuts words at blanks: tabs stay */
     expect_well(&r, "sendrecv -b 64K -e 64K --rounds 1 --iters 2 --rate 1G --reference-streams 1 "
                     "-p good=" HOLMES_PLUGIN " --link-hook "
-                    "echo\t$HOLMES_BENCH_SIDE\t$HOLMES_BENCH_RANK\t$HOLMES_BENCH_SIZE;"
+                    "echo\t$BENCH_SIDE\t$BENCH_RANK\t$BENCH_SIZE;"
                     "ip\t-br\taddress\tshow\tlink0;"
-                    "grep\tholmes-bench\t/proc/$HOLMES_BENCH_PID/comm");
+                    "grep\tholmes-bench\t/proc/$BENCH_PID/comm");
     cr_assert(strstr(r.err, "good 0 65536\n"), "%s", r.err);
     cr_assert(strstr(r.err, "10.78.0.1/24"), "%s", r.err);
     cr_assert(strstr(r.err, "reference 1 65536\n"), "%s", r.err);

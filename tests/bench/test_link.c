@@ -478,7 +478,7 @@ Test(links, an_order_makes_one_stream_lose, .timeout = 120)
 
     for (int i = 0; i < 2; i++)
         s[i] = dial(l, 0, 0, 1, &ns);
-    snprintf(command, sizeof command, "echo 0 %d %d 5%% >$HOLMES_BENCH_RELAY", port_of(s[1].out),
+    snprintf(command, sizeof command, "echo 0 %d %d 5%% >$BENCH_RELAY", port_of(s[1].out),
              port_of(s[1].in));
     cr_assert_eq(holmes_link_hook(l, &call, &stop, why, sizeof why), 0, "%s", why);
     for (int i = 0; i < 2; i++) {

@@ -60,7 +60,7 @@ loss_is_of_one_stream() {
 }
 
 unlinked() { # a user without namespaces: the script says so and nothing else
-    HOLMES_BENCH_SIDE=x gives 1 "$lanes" --rate 100 --rounds 1 && says err "may not make"
+    gives 1 "$lanes" --rate 100 --rounds 1 && says err "may not make"
 }
 
 claim "bad input is one line that names it" names_what_is_wrong
