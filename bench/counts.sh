@@ -129,11 +129,11 @@ row() {
 sides="blocking polling libfabric sockets"
 {
     echo "measure size over all send receive ready wake futex send: receive: ready: yield switches"
-    for who in $sides; do row latency 8 5000 $who; done
-    for who in $sides; do row latency 64K 2000 $who; done
-    for who in $sides; do row bandwidth 64K 4000 $who; done
-    for who in $sides; do row bandwidth 1M 600 $who; done
-    for who in $sides; do row bandwidth 16M 40 $who; done
+    for who in $sides; do row latency 8 5000 "$who"; done
+    for who in $sides; do row latency 64K 2000 "$who"; done
+    for who in $sides; do row bandwidth 64K 4000 "$who"; done
+    for who in $sides; do row bandwidth 1M 600 "$who"; done
+    for who in $sides; do row bandwidth 16M 40 "$who"; done
 } | column -t
 echo
 echo "Calls per message that moved something: all, and by kind (ready: epoll_wait or poll that reported;"

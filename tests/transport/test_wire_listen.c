@@ -264,8 +264,6 @@ Test(wire_listen, silent_strangers_beyond_the_bound_are_dropped_oldest_first)
 /* While a job starts, most of those that have not spoken yet are true peers. */
 Test(wire_listen, streams_that_lanes_wait_for_do_not_count_as_strangers)
 {
-    if (strcmp(wire->name, "tcp-libfabric") != 0)
-        cr_skip("the bound of sockets does not count them yet");
     silent_beyond_the_bound(70);
 }
 
