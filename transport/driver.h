@@ -87,7 +87,8 @@ struct wire_limits {
                           immediate in the peer's hands, whatever happens next */
 };
 
-/* How a lane is to be raised, agreed by both ends before. NULL: all zero. */
+/* How a lane is to be raised, agreed by both ends before. NULL: the NIC's first GID, no
+ * traffic class, all else zero. */
 struct wire_lane_params {
     uint8_t gid_index; /* own GID to use; not used on InfiniBand without GRH, nor on tcp */
     uint16_t mtu; /* path MTU in bytes; 0: the port's own, and the smaller of both ends counts */

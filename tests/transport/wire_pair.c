@@ -18,6 +18,7 @@ void end_open(struct wire_end *e, const struct wire_ops *ops, const struct holme
 
     memset(e, 0, sizeof *e);
     e->ops = ops;
+    e->gid_index = nic->rdma.ngids > 0 ? nic->rdma.gids[0].index : 0;
     cr_assert_eq(ops->load(why, sizeof why), 0, "%s", why);
     cr_assert_eq(ops->nic_open(nic, 0, 0, &e->wn), 0);
     cr_assert_eq(ops->cq_open(e->wn, &e->cq), 0);
@@ -32,7 +33,8 @@ int pair_streams(void)
 
 struct half half_make(struct wire_end *e, enum wire_role role)
 {
-    struct wire_lane_params params = {.traffic_class = -1, .streams = pair_streams()};
+    struct wire_lane_params params = {
+        .gid_index = e->gid_index, .traffic_class = -1, .streams = pair_streams()};
     struct half h = {0};
 
     cr_assert_eq(e->ops->lane_create(e->wn, e->cq, role, &params, h.blob, &h.len, &h.lane), 0);

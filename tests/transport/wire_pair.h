@@ -18,6 +18,7 @@ struct wire_end {
     const struct wire_ops *ops;
     struct wire_nic *wn;
     struct wire_cq *cq;
+    uint8_t gid_index; /* of the NIC's best GID */
     struct wire_lane *lanes[PAIR_LANES_MAX];
     int nlanes;
     struct wire_event events[PAIR_EVENTS_MAX]; /* polled, not yet asked for: a ring */
