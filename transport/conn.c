@@ -209,12 +209,14 @@ void conn_destroy(struct holmes_conn *c)
     if (!c)
         return;
     held = &c->t->held;
+    /* Before it leaves the list: of several that end at once, the last one must find nothing held.
+     */
+    held_remove(held, c);
     pthread_mutex_lock(&c->t->lock);
     holmes_list_remove(&c->link);
     holmes_list_remove(&c->in_connecting);
     last = holmes_list_empty(&c->t->conns);
     pthread_mutex_unlock(&c->t->lock);
-    held_remove(held, c);
     if (last)
         held_rest(held);
 

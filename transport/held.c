@@ -119,10 +119,8 @@ bool held_add(struct held *h, struct holmes_conn *c)
 {
     bool held;
 
-    if (h->wait_ns == 0)
-        return false;
     pthread_mutex_lock(&h->lock);
-    held = running(h);
+    held = h->wait_ns > 0 && running(h);
     if (held && holmes_list_empty(&c->held_link)) {
         c->held_tick = h->tick;
         holmes_list_append(&h->conns, &c->held_link);

@@ -16,8 +16,8 @@
 struct holmes_conn;
 
 struct held {
-    uint64_t wait_ns;     /* how long something may be held, at least; 0: nothing is */
     pthread_mutex_t lock; /* may be taken under a connection's lock; guards what follows */
+    uint64_t wait_ns;     /* how long something may be held, at least; 0: nothing is */
     pthread_cond_t wake, gone;
     struct holmes_list conns; /* holmes_conn.held_link */
     pthread_t thread;
