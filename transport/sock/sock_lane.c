@@ -155,14 +155,19 @@ int holmes_sock_lane_streams(const struct wire_lane *lane)
     return lane->nstreams;
 }
 
-/* Whether the peer's kernel has all that this one was given, or takes nothing any more. */
-static bool stream_is_through(const struct sock_stream *s)
+/* The peer takes nothing any more. */
+static bool stream_is_gone(const struct sock_stream *s)
 {
     struct pollfd p = {.fd = s->fd};
+
+    return poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP);
+}
+
+/* Whether the peer's kernel has all that this one was given. */
+static bool stream_is_through(const struct sock_stream *s)
+{
     int left = 0;
 
-    if (poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP))
-        return true;
     return ioctl(s->fd, SIOCOUTQ, &left) != 0 || left == 0;
 }
 
@@ -175,9 +180,12 @@ static void lane_linger(struct wire_lane *lane)
     bool through = false;
 
     while (!through && holmes_sock_lane_poll(lane) == 0 && !holmes_deadline_passed(deadline)) {
-        through = holmes_sock_lane_send(lane, true, false) || lane->in.tell;
-        for (int i = 0; i < lane->nstreams && through; i++)
-            through = stream_is_through(&lane->streams[i]);
+        through = holmes_sock_lane_send(lane, true, true);
+        for (int i = 0; i < lane->nstreams; i++) {
+            if (stream_is_gone(&lane->streams[i]))
+                return;
+            through = through && stream_is_through(&lane->streams[i]);
+        }
         if (!through)
             poll(NULL, 0, 1);
     }

@@ -195,8 +195,10 @@ static bool hand_send(struct sock_stream *s)
     do {
         n = sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
-    if (n < 0 && errno != EAGAIN)
-        holmes_sock_lane_fail(s->lane, errno == EPIPE ? -ECONNRESET : -errno);
+    if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
+        s->idle = 0; /* what the peer sent before it closed may still be unread: its end tells */
+    else if (n < 0 && errno != EAGAIN)
+        holmes_sock_lane_fail(s->lane, -errno);
     if (n > 0) {
         hand_advance(s, (size_t)n);
         holmes_sock_share_note(s, (size_t)n);
