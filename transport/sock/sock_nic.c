@@ -42,6 +42,18 @@ static int listen_at(struct wire_nic *wn, uint16_t port)
     return 0;
 }
 
+/* Threads that poll hold it for reading most of the time, together: who registers memory would wait
+ * for ever if they went first. Nobody takes it twice. */
+static void mrs_lock_init(pthread_rwlock_t *lock)
+{
+    pthread_rwlockattr_t attr;
+
+    pthread_rwlockattr_init(&attr);
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(lock, &attr);
+    pthread_rwlockattr_destroy(&attr);
+}
+
 static int nic_open(const struct holmes_nic *nic, uint16_t listen_port, uint16_t listen_port_end,
                     struct wire_nic **out)
 {
@@ -58,7 +70,7 @@ static int nic_open(const struct holmes_nic *nic, uint16_t listen_port, uint16_t
     holmes_list_init(&wn->gates);
     holmes_list_init(&wn->dialing);
     pthread_mutex_init(&wn->lock, NULL);
-    pthread_rwlock_init(&wn->mrs_lock, NULL);
+    mrs_lock_init(&wn->mrs_lock);
     for (unsigned port = listen_port; rc == -EADDRINUSE && port <= listen_port_end; port++)
         rc = listen_at(wn, (uint16_t)port);
     if (rc == -EADDRINUSE)
