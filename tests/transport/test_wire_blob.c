@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "transport/tcp_peer.h"
+#include "transport/sock/sock.h"
 
 #define MAGIC 0x484f4649u /* "HOFI" */
 
@@ -125,4 +125,120 @@ Test(wire_blob, request_is_refused_unless_whole_and_ours)
     }
     tcp_request_encode(MAGIC, 0, bad);
     cr_assert_eq(tcp_request_decode(MAGIC, bad, sizeof bad, &secret), -EPROTO);
+}
+
+/* ---- the sockets wire: a blob, and further addresses behind it ---- */
+
+#define EXTRA 20
+
+static struct sock_peer bundle(int naddrs)
+{
+    static const char *const addrs[HOLMES_BUNDLE_MAX] = {"10.1.2.3", "fd00::1:2", "10.2.2.3",
+                                                         "fe80::7"};
+    struct sock_peer p = {
+        .role = WIRE_ACCEPT, .streams = 8, .naddrs = naddrs, .secret = 0x0123456789abcdef};
+
+    for (int i = 0; i < naddrs; i++)
+        p.addrs[i] = accepting(addrs[i], (uint16_t)(40123 + i)).addr;
+    return p;
+}
+
+Test(wire_blob, carries_all_addresses_of_a_bundle)
+{
+    for (int n = 1; n <= HOLMES_BUNDLE_MAX; n++) {
+        struct sock_peer in = bundle(n), out;
+        uint8_t bytes[HOLMES_LANE_BLOB_MAX];
+        size_t len = holmes_sock_blob_encode(&in, bytes);
+
+        cr_assert_eq(len, (size_t)TCP_BLOB_LEN + (size_t)(n - 1) * EXTRA);
+        cr_assert_eq(holmes_sock_blob_decode(bytes, len, &out), 0, "%d addresses", n);
+        cr_assert_eq(out.role, WIRE_ACCEPT);
+        cr_assert_eq(out.streams, 8);
+        cr_assert_eq(out.secret, in.secret);
+        cr_assert_eq(out.naddrs, n);
+        for (int i = 0; i < n; i++)
+            cr_assert_eq(memcmp(&out.addrs[i], &in.addrs[i], sizeof out.addrs[i]), 0,
+                         "address %d of %d", i, n);
+    }
+}
+
+Test(wire_blob, further_addresses_have_the_documented_layout)
+{
+    static const uint8_t expected[2 * EXTRA] = {6, 0, 0x9c, 0xbc, 0xfd, 0, 0, 0, 0, 0, 0,
+                                                0, 0, 0,    0,    0,    0, 1, 0, 2, /* port 40124 */
+                                                4, 0, 0x9c, 0xbd, 10,   2, 2, 3};
+    struct sock_peer in = bundle(3);
+    uint8_t bytes[HOLMES_LANE_BLOB_MAX];
+
+    cr_assert_eq(holmes_sock_blob_encode(&in, bytes), (size_t)TCP_BLOB_LEN + 2 * EXTRA);
+    cr_assert_eq(memcmp(bytes + TCP_BLOB_LEN, expected, sizeof expected), 0);
+}
+
+Test(wire_blob, connecting_lane_tells_no_address)
+{
+    struct sock_peer in = bundle(3), out;
+    uint8_t bytes[HOLMES_LANE_BLOB_MAX];
+    size_t len;
+
+    in.role = WIRE_CONNECT;
+    in.streams = 0;
+    len = holmes_sock_blob_encode(&in, bytes);
+    cr_assert_eq(len, (size_t)TCP_BLOB_HEAD);
+    cr_assert_eq(holmes_sock_blob_decode(bytes, len, &out), 0);
+    cr_assert_eq(out.role, WIRE_CONNECT);
+    cr_assert_eq(out.naddrs, 0);
+    bytes[7] = 1; /* streams */
+    cr_assert_eq(holmes_sock_blob_decode(bytes, len, &out), -EPROTO);
+}
+
+Test(wire_blob, bundle_of_every_other_length_is_refused)
+{
+    struct sock_peer in = bundle(HOLMES_BUNDLE_MAX), out;
+    uint8_t bytes[HOLMES_LANE_BLOB_MAX + EXTRA + 1] = {0};
+    size_t full = holmes_sock_blob_encode(&in, bytes);
+
+    memcpy(bytes + full, bytes + full - EXTRA, EXTRA); /* a good address, but one too many */
+    for (size_t len = 0; len < sizeof bytes; len++) {
+        bool good = len >= TCP_BLOB_LEN && len <= full && (len - TCP_BLOB_LEN) % EXTRA == 0;
+
+        out.naddrs = -1;
+        cr_assert_eq(holmes_sock_blob_decode(bytes, len, &out), good ? 0 : -EPROTO, "%zu bytes",
+                     len);
+        cr_assert_eq(out.naddrs, good ? (int)(1 + (len - TCP_BLOB_LEN) / EXTRA) : -1);
+    }
+}
+
+/* Port and address are free, but for port 0. */
+Test(wire_blob, further_address_with_a_wrong_byte_is_refused)
+{
+    struct sock_peer in = bundle(3), out;
+    uint8_t good[HOLMES_LANE_BLOB_MAX], bad[HOLMES_LANE_BLOB_MAX];
+    size_t len = holmes_sock_blob_encode(&in, good), last = len - EXTRA; /* an IPv4 one */
+
+    for (size_t i = 0; i < EXTRA; i++) {
+        for (int bit = 0; bit < 8; bit++) {
+            bool fixed = (i < 2 && !(i == 0 && bit == 1)) || i >= 8; /* 4 ^ 2: the other family */
+
+            memcpy(bad, good, len);
+            bad[last + i] ^= (uint8_t)(1 << bit);
+            cr_assert_eq(holmes_sock_blob_decode(bad, len, &out), fixed ? -EPROTO : 0,
+                         "byte %zu bit %d", i, bit);
+        }
+    }
+    memcpy(bad, good, len);
+    memset(bad + last + 2, 0, 2);
+    cr_assert_eq(holmes_sock_blob_decode(bad, len, &out), -EPROTO, "port 0");
+}
+
+Test(wire_blob, bundle_of_no_stream_or_too_many_is_refused)
+{
+    struct sock_peer in = bundle(2), out;
+    uint8_t bytes[HOLMES_LANE_BLOB_MAX];
+    size_t len = holmes_sock_blob_encode(&in, bytes);
+
+    for (int n = 0; n < 256; n++) {
+        bytes[7] = (uint8_t)n;
+        cr_assert_eq(holmes_sock_blob_decode(bytes, len, &out),
+                     n >= 1 && n <= SOCK_STREAMS_MAX ? 0 : -EPROTO, "%d streams", n);
+    }
 }
