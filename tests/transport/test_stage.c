@@ -147,6 +147,65 @@ Test(stage, gpu_to_gpu_moves_every_size_over_eight_lanes)
     all_sizes(true, true, "8");
 }
 
+/* Small messages that go ahead fill GPU buffers of many parts, of which they need the first only,
+ * whether the other parts wait for them or not; what pinned memory those had is there again.
+ * `late`: they arrive when the receive is posted. */
+static void small_then_large(const char *lanes, int late)
+{
+    static struct fault_plan plan;
+    static const struct wire_ops *wires[2];
+    static const size_t sizes[] = {0, 1, 100, 2048, 2049, 3 * SMALL + 1};
+    struct buf from, to;
+    struct link l;
+
+    fake_cuda_start(23, 20);
+    setenv("HOLMES_LANES", lanes, 1);
+    setenv("HOLMES_STAGE_MB", "1", 1);
+    wires[0] = fault_driver(test_tcp_wire(), &plan);
+    holmes_wires_override(wires);
+    open_tcp(&l);
+    from = buf_make(l.send, false, MIB);
+    to = buf_make(l.recv, true, MIB + 1);
+    plan = (struct fault_plan){.delay_polls = late};
+    for (unsigned i = 0; i < 60; i++) {
+        size_t len = sizes[i % 6], room = i % 4 == 0 ? len : MIB;
+        struct holmes_request *s, *r;
+        int rc;
+
+        link_fill(from.bytes, len, i);
+        memset(to.bytes, 0xee, to.len);
+        rc = holmes_isend(l.send, from.addr, len, 7, from.mr, &s);
+        cr_assert(rc == 0 || rc == -EAGAIN, "%s", strerror(-rc));
+        r = link_irecv(l.recv, to.addr, room, 7, to.mr);
+        if (!s)
+            s = link_isend(l.send, from.addr, len, 7, from.mr);
+        cr_assert_eq(link_wait_both(s, r), len, "size of message %u, of %zu bytes", i, len);
+        cr_assert(link_check(to.bytes, len, i), "message %u changed", i);
+        for (size_t at = len; at < to.len; at++)
+            cr_assert_eq(to.bytes[at], 0xee, "byte %zu behind message %u was written", at, i);
+    }
+    buf_free(&from);
+    buf_free(&to);
+    link_close(&l);
+    holmes_wires_override(NULL);
+    fake_cuda_stop();
+}
+
+Test(stage, small_messages_ahead_of_gpu_receives_of_many_parts)
+{
+    small_then_large("1", 0);
+}
+
+Test(stage, small_messages_meet_gpu_receives_whose_parts_are_offered)
+{
+    small_then_large("1", 40);
+}
+
+Test(stage, small_messages_ahead_over_four_streams)
+{
+    small_then_large("4", 3);
+}
+
 Test(stage, forty_mib_pass_through_one)
 {
     struct buf from, to;
