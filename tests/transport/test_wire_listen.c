@@ -12,6 +12,7 @@
 #include "../support/free_port.h"
 #include "../support/patience.h"
 #include "clock.h"
+#include "transport.h"
 #include "transport/tcp_peer.h"
 #include "wire_pair.h"
 
@@ -218,7 +219,7 @@ Test(wire_listen, strangers_cost_nothing_and_keep_nobody_out)
 /* With so many lanes that wait for their streams, ten strangers more than may be. */
 static void silent_beyond_the_bound(int awaited)
 {
-    enum { AWAITED_MAX = 70, SILENT_MAX = STRANGERS_MAX + AWAITED_MAX + 10 };
+    enum { AWAITED_MAX = 70, SILENT_MAX = STRANGERS_MAX + AWAITED_MAX * HOLMES_MAX_LANES + 10 };
     struct wire_end a, b;
     struct half probes[AWAITED_MAX];
     struct sockaddr_in port;
