@@ -181,9 +181,9 @@ int holmes_nics_discover(const char *sysfs_root,
 
 #define HOLMES_FUSE_MAX 4
 
-/* Describes the device that the `n` RDMA ports, or Ethernet NICs, make together: "mlx5_0+mlx5_1" with their summed speed and
- * the first one's place and port. -EINVAL for members that cannot be one, with a sentence in
- * `why`. */
+/* Describes the device that the `n` RDMA ports, or Ethernet NICs, make together: "mlx5_0+mlx5_1"
+ * with their summed speed and the first one's place and port. -EINVAL for members that cannot be
+ * one, with a sentence in `why`. */
 int holmes_nics_fuse(const struct holmes_nic *const *members, int n, struct holmes_nic *out,
                      char *why, size_t why_len);
 

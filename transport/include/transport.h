@@ -127,8 +127,9 @@ struct holmes_conn_stats {
 };
 void holmes_conn_get_stats(struct holmes_conn *c, struct holmes_conn_stats *out);
 
-/* Makes 2 to HOLMES_MAX_RAILS RDMA ports, or Ethernet NICs (by index) one NIC, described by `nic` and numbered *out
- * behind all others: its connections run over all of them. -EINVAL for other members. */
+/* Makes 2 to HOLMES_MAX_RAILS RDMA ports, or Ethernet NICs (by index) one NIC, described by `nic`
+ * and numbered *out behind all others: its connections run over all of them. -EINVAL for other
+ * members. */
 int holmes_transport_fuse(struct holmes_transport *t, const struct holmes_nic *nic,
                           const int *members, int n, int *out);
 
