@@ -226,6 +226,8 @@ void conn_destroy(struct holmes_conn *c)
         oob_send(&c->oob, PROTO_BYE, &bye);
     dialer_destroy(c->dialer);
     handshake_destroy(c);
+    if (c->error == 0 && c->q.eager_max > 0 && c->sending)
+        c->ops->lane_linger(c->lanes[0]);
     path_close_lanes(c, 0);
     stage_destroy(c->stage);
     path_close(c);

@@ -166,6 +166,10 @@ struct wire_ops {
      * through the NIC. Reported as WIRE_WRITE_DONE. The lane was created with `flush`. */
     int (*lane_flush)(struct wire_lane *lane, const void *buf, const struct wire_mr *mr,
                       void *context);
+    /* Optional, of a wire whose inline writes may be said to be done before the peer has them:
+     * waits until the peer's kernel has all that was posted, for half a second at most, and not at
+     * all for a peer that is gone. */
+    void (*lane_linger)(struct wire_lane *lane);
     /* Afterwards nothing of this lane lands and none of its contexts is reported any more. NULL is
      * fine. */
     void (*lane_close)(struct wire_lane *lane);

@@ -337,6 +337,12 @@ static int fault_mr_reg_dmabuf(struct wire_nic *wn, void *addr, size_t len, uint
                                 : -EOPNOTSUPP;
 }
 
+static void fault_lane_linger(struct wire_lane *lane)
+{
+    if (lane->under && under->lane_linger)
+        under->lane_linger(lane->under);
+}
+
 static void fault_lane_close(struct wire_lane *lane)
 {
     if (!lane)
@@ -380,6 +386,7 @@ static struct wire_ops fault_ops = {
     .lane_poll = fault_lane_poll,
     .lane_post = fault_lane_post,
     .lane_flush = fault_lane_flush,
+    .lane_linger = fault_lane_linger,
     .lane_close = fault_lane_close,
 };
 

@@ -174,10 +174,10 @@ static bool stream_is_through(const struct sock_stream *s)
 /* Copied writes may be said to be done before the peer has them. To close a stream whose own unread
  * bytes are still here resets it, which would drop what is on its way: so that waits, as long as it
  * takes a living peer's kernel to have it. */
-static void lane_linger(struct wire_lane *lane)
+void holmes_sock_lane_linger(struct wire_lane *lane)
 {
     uint64_t deadline = holmes_deadline_ms(LINGER_MS);
-    bool through = false;
+    bool through = lane->out.posted == lane->out.landed;
 
     while (!through && holmes_sock_lane_poll(lane) == 0 && !holmes_deadline_passed(deadline)) {
         through = holmes_sock_lane_send(lane, true, true);
@@ -207,8 +207,6 @@ void holmes_sock_lane_close(struct wire_lane *lane)
     if (!lane)
         return;
     wn = lane->wn;
-    if (lane->out.posted != lane->out.landed)
-        lane_linger(lane);
     holmes_list_remove(&lane->in_cq);
     pthread_mutex_lock(&wn->lock);
     holmes_list_remove(&lane->node);

@@ -130,5 +130,6 @@ const struct wire_ops holmes_wire_sock = {
     .lane_poll = holmes_sock_lane_poll,
     .lane_streams = holmes_sock_lane_streams,
     .lane_post = holmes_sock_lane_post,
+    .lane_linger = holmes_sock_lane_linger,
     .lane_close = holmes_sock_lane_close,
 };
