@@ -42,7 +42,7 @@ bool rank_fail(struct rank *r, const char *fmt, ...)
 
 static bool boot_move(struct rank *r, void *buf, size_t len, bool sending)
 {
-    uint64_t deadline = holmes_deadline_ms(SCRIPT_SECONDS * 1000);
+    uint64_t deadline = holmes_deadline_ms(SCRIPT_MS);
     uint8_t *p = buf;
 
     while (len > 0) {
@@ -165,7 +165,7 @@ static bool poll_accept(struct rank *r, struct channel *ch)
 
 static bool job_connect(struct rank *r, void *arg)
 {
-    uint64_t deadline = holmes_deadline_ms(SCRIPT_SECONDS * 1000);
+    uint64_t deadline = holmes_deadline_ms(SCRIPT_MS);
     int pending;
 
     (void)arg;
@@ -446,8 +446,7 @@ static bool wait_for(struct rank *r, struct op *op, int posted, int timeout_ms)
 
 bool rank_wait_posted(struct rank *r, struct op *op, int posted)
 {
-    RANK_CHECK(wait_for(r, op, posted, SCRIPT_SECONDS * 1000), "%d of %d messages posted",
-               op->posted, posted);
+    RANK_CHECK(wait_for(r, op, posted, SCRIPT_MS), "%d of %d messages posted", op->posted, posted);
     return true;
 }
 
@@ -467,7 +466,7 @@ bool rank_run(struct rank *r, struct op *ops, int nops)
 {
     rank_start(r, ops, nops);
     for (int i = 0; i < nops; i++) {
-        if (!rank_wait_finished(r, &ops[i], SCRIPT_SECONDS * 1000) || ops[i].result != ncclSuccess)
+        if (!rank_wait_finished(r, &ops[i], SCRIPT_MS) || ops[i].result != ncclSuccess)
             return false;
     }
     return true;

@@ -18,18 +18,19 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "../support/patience.h"
 #include "net_api.h"
 
 /* NCCL's buffers of one connection, parts of one allocation. */
 enum proto { LL, LL128, SIMPLE, NPROTOS };
-#define LL_BYTES       524288
-#define LL128_BYTES    4915200
-#define SIMPLE_BYTES   4194304
-#define BUFFER_BYTES   (LL_BYTES + LL128_BYTES + SIMPLE_BYTES)
-#define STEPS          8
-#define MAX_CHANNELS   4
-#define MAX_OPS        16
-#define SCRIPT_SECONDS 60
+#define LL_BYTES     524288
+#define LL128_BYTES  4915200
+#define SIMPLE_BYTES 4194304
+#define BUFFER_BYTES (LL_BYTES + LL128_BYTES + SIMPLE_BYTES)
+#define STEPS        8
+#define MAX_CHANNELS 4
+#define MAX_OPS      16
+#define SCRIPT_MS    patience_ms(20000) /* each wait of a script */
 
 struct channel {
     void *listen, *send, *recv;
