@@ -44,7 +44,7 @@ enum holmes_env_type {
       "what carries connections: auto chooses for each, verbs refuses where RDMA does not reach")  \
     X(TCP, "HOLMES_TCP", CHOICE, "auto", 0, 0, "auto|libfabric|sockets",                           \
       "what drives connections over TCP, auto is sockets; the same on all ranks")                  \
-    X(HOLD_US, "HOLMES_HOLD_US", INT, "500", 0, 100000, NULL,                                      \
+    X(HOLD_US, "HOLMES_HOLD_US", INT, "5000", 0, 100000, NULL,                                      \
       "microseconds after which a clear-to-send or count that waited for company over tcp goes "   \
       "out without its caller; 0: none waits")                                                     \
     X(EAGER, "HOLMES_EAGER", INT, "2048", 0, 2048, NULL,                                           \
