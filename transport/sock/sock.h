@@ -6,9 +6,10 @@
  * bytes of each write and reports writes in order. What it has is told in every head it sends.
  *
  * wire_nic.lock covers the lists of lanes and strangers and the rise of streams; a lane that is up
- * belongs to the thread of its cq, and only wire_lane.status crosses threads. Registrations have a
- * lock of their own, which is held for reading while the kernel copies into one, so that nothing
- * lands once it is gone.
+ * belongs to the thread of its cq, and only wire_lane.status crosses threads, unless it is
+ * `shared`: then wire_lane.lock covers all of it but what a stream's driver is in the kernel with.
+ * Registrations have a lock of their own, which is held for reading while the kernel copies into
+ * one, so that nothing lands once it is gone; it is taken before a lane's.
  */
 #ifndef HOLMES_SOCK_H
 #define HOLMES_SOCK_H
@@ -194,6 +195,7 @@ struct sock_stream {
     struct sock_head head; /* of the piece that is arriving */
     uint32_t left;         /* of its bytes; 0: none is arriving */
     unsigned idle;         /* reads in a row that brought nothing */
+    bool busy;             /* its driver is in the kernel with it and holds no lane lock */
     bool ended;            /* the peer says nothing more */
 };
 
@@ -211,10 +213,40 @@ struct wire_lane {
     atomic_int nrisen;
     uint64_t ended_ns; /* when the first stream ended */
     atomic_int status; /* -EAGAIN rising, 0 up, else the first error */
+    bool shared;       /* several threads drive its streams; set before the second one does */
+    pthread_mutex_t lock;
     struct sock_sender out;
     struct sock_receiver in;
     struct sock_stream streams[SOCK_STREAMS_MAX]; /* nstreams of them */
 };
+
+/* The lock of a lane whose streams several threads drive; the others need none. All functions of
+ * sock_send.c, sock_recv.c and sock_share.c want it held unless they say otherwise. */
+static inline void sock_lane_lock(struct wire_lane *lane)
+{
+    if (lane->shared)
+        pthread_mutex_lock(&lane->lock);
+}
+
+static inline void sock_lane_unlock(struct wire_lane *lane)
+{
+    if (lane->shared)
+        pthread_mutex_unlock(&lane->lock);
+}
+
+/* Around the copies of bulk, which others need not wait for: nobody else touches the stream's hand
+ * and what arrives on it meanwhile. */
+static inline void sock_stream_enter_kernel(struct sock_stream *s)
+{
+    s->busy = true;
+    sock_lane_unlock(s->lane);
+}
+
+static inline void sock_stream_leave_kernel(struct sock_stream *s)
+{
+    sock_lane_lock(s->lane);
+    s->busy = false;
+}
 
 /* Leaves -EAGAIN or 0 for an error once; later errors are dropped. */
 void holmes_sock_lane_fail(struct wire_lane *lane, int error);

@@ -30,12 +30,14 @@ int holmes_sock_cq_poll(struct wire_cq *cq, struct wire_event *events, int max)
     cq->polls++;
     holmes_list_each(lane, tmp, &cq->lanes, struct wire_lane, in_cq)
     {
+        sock_lane_lock(lane);
         if (holmes_sock_lane_poll(lane) == 0) {
             holmes_sock_lane_send(lane, true, false);
             holmes_sock_lane_read(lane);
         }
         n += holmes_sock_lane_deliver(lane, events + n, max - n);
         n += holmes_sock_lane_report(lane, events + n, max - n);
+        sock_lane_unlock(lane);
     }
     return n;
 }
@@ -46,8 +48,10 @@ bool holmes_sock_cq_push(struct wire_cq *cq)
 
     holmes_list_each(lane, tmp, &cq->lanes, struct wire_lane, in_cq)
     {
+        sock_lane_lock(lane);
         if (holmes_sock_lane_poll(lane) == 0)
             sent = holmes_sock_lane_send(lane, false, true) && sent;
+        sock_lane_unlock(lane);
     }
     return sent;
 }

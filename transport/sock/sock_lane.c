@@ -91,6 +91,7 @@ int holmes_sock_lane_create(struct wire_nic *wn, struct wire_cq *cq, enum wire_r
     }
     lane->cq = cq;
     lane->role = role;
+    pthread_mutex_init(&lane->lock, NULL);
     atomic_init(&lane->status, -EAGAIN);
     /* The connecting end learns the number from the accepting one. */
     streams_init(lane, role == WIRE_ACCEPT ? streams : 0);
@@ -177,10 +178,13 @@ static bool stream_is_through(const struct sock_stream *s)
 void holmes_sock_lane_linger(struct wire_lane *lane)
 {
     uint64_t deadline = holmes_deadline_ms(LINGER_MS);
-    bool through = lane->out.posted == lane->out.landed;
+    bool through;
 
+    sock_lane_lock(lane);
+    through = lane->out.posted == lane->out.landed;
     while (!through && holmes_sock_lane_poll(lane) == 0 && !holmes_deadline_passed(deadline)) {
         through = holmes_sock_lane_send(lane, true, true);
+        sock_lane_unlock(lane);
         for (int i = 0; i < lane->nstreams; i++) {
             if (stream_is_gone(&lane->streams[i]))
                 return;
@@ -188,7 +192,9 @@ void holmes_sock_lane_linger(struct wire_lane *lane)
         }
         if (!through)
             poll(NULL, 0, 1);
+        sock_lane_lock(lane);
     }
+    sock_lane_unlock(lane);
 }
 
 static void stream_close(struct sock_stream *s)
@@ -221,5 +227,6 @@ void holmes_sock_lane_close(struct wire_lane *lane)
     free(lane->out.ring);
     free(lane->out.copies.bytes);
     free(lane->in.ring);
+    pthread_mutex_destroy(&lane->lock);
     free(lane);
 }

@@ -196,7 +196,7 @@ static void stream_end(struct sock_stream *s)
 }
 
 /* One system call: the rest of the arriving piece to its place, and what comes behind it. False: no
- * more now. */
+ * more now. The lane is unlocked for the call, and before mrs_lock is taken. */
 static bool stream_read(struct sock_stream *s)
 {
     uint8_t ahead[SOCK_READ_AHEAD];
@@ -204,14 +204,16 @@ static bool stream_read(struct sock_stream *s)
                            {.iov_base = ahead + s->nahead, .iov_len = sizeof ahead - s->nahead}};
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
     size_t wanted = iov[0].iov_len + iov[1].iov_len, kept = s->nahead, body;
-    ssize_t n;
+    ssize_t n = -1;
+    int error = 0;
 
+    sock_stream_enter_kernel(s);
     pthread_rwlock_rdlock(&s->lane->wn->mrs_lock);
-    if (s->left > 0 && !(iov[0].iov_base = arriving_at(s))) {
-        pthread_rwlock_unlock(&s->lane->wn->mrs_lock);
-        return false;
+    if (s->left == 0 || (iov[0].iov_base = arriving_at(s))) {
+        n = recvmsg(s->fd, &msg, MSG_DONTWAIT);
+        error = n < 0 ? errno : 0;
     }
-    n = recvmsg(s->fd, &msg, MSG_DONTWAIT);
+    sock_stream_leave_kernel(s);
     if (n > 0) {
         body = (size_t)n < s->left ? (size_t)n : s->left;
         if (body > 0)
@@ -224,8 +226,8 @@ static bool stream_read(struct sock_stream *s)
     s->idle = n > 0 ? 0 : s->idle + 1;
     if (n == 0)
         stream_end(s);
-    else if (n < 0 && errno != EAGAIN && errno != EINTR)
-        holmes_sock_lane_fail(s->lane, -errno);
+    else if (error != 0 && error != EAGAIN && error != EINTR)
+        holmes_sock_lane_fail(s->lane, -error);
     return n > 0 && (size_t)n == wanted;
 }
 

@@ -64,7 +64,7 @@ static int copies_take(struct sock_copies *c, size_t len, uint64_t *at)
     return 0;
 }
 
-int holmes_sock_lane_post(struct wire_lane *lane, const struct wire_write *w)
+static int lane_post(struct wire_lane *lane, const struct wire_write *w)
 {
     struct sock_sender *o = &lane->out;
     struct sock_write *out;
@@ -101,6 +101,16 @@ int holmes_sock_lane_post(struct wire_lane *lane, const struct wire_write *w)
     if (!(w->flags & WIRE_MORE))
         holmes_sock_lane_send(lane, false, false);
     return 0;
+}
+
+int holmes_sock_lane_post(struct wire_lane *lane, const struct wire_write *w)
+{
+    int rc;
+
+    sock_lane_lock(lane);
+    rc = lane_post(lane, w);
+    sock_lane_unlock(lane);
+    return rc;
 }
 
 /* ---- dealing ---- */
@@ -179,26 +189,30 @@ static void hand_advance(struct sock_stream *s, size_t n)
     }
 }
 
-/* One system call. False: no more now. */
+/* One system call, for which the lane is unlocked. False: no more now. */
 static bool hand_send(struct sock_stream *s)
 {
     struct iovec iov[2 * SOCK_BATCH];
     struct msghdr msg = {.msg_iov = iov};
     size_t wanted = 0;
     ssize_t n;
+    int error;
 
     for (unsigned i = s->first; i != s->end; i++)
         msg.msg_iovlen += (size_t)piece_left(&s->hand[i % SOCK_BATCH], i == s->first ? s->done : 0,
                                              iov + msg.msg_iovlen);
     for (size_t i = 0; i < msg.msg_iovlen; i++)
         wanted += iov[i].iov_len;
+    sock_stream_enter_kernel(s);
     do {
         n = sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
-    if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
+    error = n < 0 ? errno : 0;
+    sock_stream_leave_kernel(s);
+    if (error == EPIPE || error == ECONNRESET)
         s->idle = 0; /* what the peer sent before it closed may still be unread: its end tells */
-    else if (n < 0 && errno != EAGAIN)
-        holmes_sock_lane_fail(s->lane, -errno);
+    else if (error != 0 && error != EAGAIN)
+        holmes_sock_lane_fail(s->lane, -error);
     if (n > 0) {
         hand_advance(s, (size_t)n);
         holmes_sock_share_note(s, (size_t)n);
