@@ -1,12 +1,12 @@
 #!/bin/sh
 # Test programs of other suites on the verbs wire, in guests with two RDMA devices: over a cable that
-# loses nothing, and over worse ones.
-#   test_one_guest.sh BUILD TRANSPORT PLUGIN MESSAGES    lists of programs below BUILD/tests; the last
-#                                                        is for bad cables
+# loses nothing, and over worse ones. And those over TCP that want a kernel with netem.
+#   test_one_guest.sh BUILD TRANSPORT PLUGIN MESSAGES TRAFFIC
+#     lists of programs below BUILD/tests; MESSAGES is for bad cables, TRAFFIC for bad networks under TCP
 # What the guests and the programs said stays in BUILD/soft-roce.
 . "$(dirname "$0")/../scripts/tap.sh"
 . "$(dirname "$0")/outside.sh"
-build=$1 transport=$2 plugin=$3 messages=$4
+build=$1 transport=$2 plugin=$3 messages=$4 traffic=$5
 logs=$build/soft-roce
 
 # over GUEST CABLE PROGRAMS NETEM...: more work for a guest.
@@ -54,6 +54,10 @@ over plugin one_percent_lost transport/test_conn loss 1%
 over bad one_percent_lost "$messages" loss 1%
 over bad five_percent_lost "$messages" loss 5%
 over bad 2_ms_late "$messages" delay 2ms
+over bad tcp_one_percent_lost "$traffic" loss 1%
+over bad tcp_five_percent_doubled "$traffic" duplicate 5%
+over bad tcp_out_of_order "$traffic" limit 10000 delay 1ms reorder 25% 50%
+over bad tcp_20_ms_round_trip "$traffic" limit 10000 delay 10ms
 
 # The guests with bad cables mostly wait.
 start bad
