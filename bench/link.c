@@ -23,13 +23,14 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "link_device.h"
 #include "link_relay.h"
 #include "log.h"
 #include "rank.h"
 
-#define BURST_MIN    (70 << 10) /* a super-packet with the headers of its pieces: never cut up */
-#define BURST_US     100        /* of the rate: above what timers are late by */
-#define SENDER_QUEUE (16 << 20) /* bytes; TCP keeps to about two super-packets of each stream */
+#define BURST_US     100        /* of the rate, beside a super-packet: what timers are late by */
+#define SENDER_QUEUE (16 << 20) /* bytes; TCP keeps to about a millisecond of each stream */
+#define QUEUE_LEN    4000       /* packets of each priority: more than that */
 #define CARRIER_MS   5000
 #define NETEM_QUEUE  1000000 /* packets: whatever is under way fits */
 
@@ -306,8 +307,10 @@ static int set_up_rank(struct holmes_link *l, int rank)
         struct in_addr a = holmes_link_address(l, k, rank);
 
         inet_ntop(AF_INET, &a, text, sizeof text);
-        fprintf(f, "link set link%d mtu %d%s up\naddress add %s/24 broadcast + dev link%d\n", k,
-                HOLMES_LINK_MTU, without_ipv6(), text, k);
+        fprintf(
+            f,
+            "link set link%d mtu %d txqueuelen %d%s up\naddress add %s/24 broadcast + dev link%d\n",
+            k, HOLMES_LINK_MTU, QUEUE_LEN, without_ipv6(), text, k);
     }
     return batch_must(l, ns_of(rank), "ip", f);
 }
@@ -342,15 +345,25 @@ static int await_carrier(struct holmes_link *l, int rank)
 
 /* --- shapes ----------------------------------------------------------------------------------- */
 
+/* A super-packet with the headers of its pieces always fits, so that it is never cut up. */
 static void put_rate(FILE *f, const char *dev, const char *where,
                      const struct holmes_link_shape *shape, uint64_t queue)
 {
-    uint64_t burst = shape->bits_per_s / 8 * BURST_US / 1000000;
+    uint64_t super = holmes_link_super_packet(shape);
+    uint64_t burst = super + super / 32 + shape->bits_per_s / 8 * BURST_US / 1000000;
 
     if (shape->bits_per_s)
         fprintf(f, "qdisc add dev %s %s tbf rate %jubit burst %ju limit %ju\n", dev, where,
-                (uintmax_t)shape->bits_per_s, (uintmax_t)(burst > BURST_MIN ? burst : BURST_MIN),
-                (uintmax_t)queue);
+                (uintmax_t)shape->bits_per_s, (uintmax_t)burst, (uintmax_t)queue);
+}
+
+/* What waits for the wire goes by priority, as it does in the queue that a kernel gives its NICs.
+ */
+static void put_sender(FILE *f, const char *dev, const struct holmes_link_shape *shape)
+{
+    put_rate(f, dev, "root handle 1:", shape, SENDER_QUEUE);
+    if (shape->bits_per_s)
+        fprintf(f, "qdisc add dev %s parent 1:1 pfifo_fast\n", dev);
 }
 
 static int shape_rank(struct holmes_link *l, int rank)
@@ -360,7 +373,7 @@ static int shape_rank(struct holmes_link *l, int rank)
 
     for (int k = 0; f && k < l->attr.nlinks; k++) {
         snprintf(dev, sizeof dev, "link%d", k);
-        put_rate(f, dev, "root", &l->attr.shapes[k], SENDER_QUEUE);
+        put_sender(f, dev, &l->attr.shapes[k]);
     }
     return batch_must(l, ns_of(rank), "tc", f);
 }
@@ -403,6 +416,44 @@ static int without_super_packets(struct holmes_link *l)
         rc = batch_must(l, ns_of(r), "ip", f);
     }
     return rc;
+}
+
+/* On an interface in that namespace. */
+static int super_packets_set(const struct holmes_link *l, int ns, const char *dev, uint32_t bytes)
+{
+    if (setns(l->ns_fds[ns], CLONE_NEWNET) != 0)
+        return -errno;
+    return holmes_device_super_packets(dev, bytes);
+}
+
+static int link_super_packets(const struct holmes_link *l, int link, int rank)
+{
+    uint32_t bytes = holmes_link_super_packet(&l->attr.shapes[link]);
+    char dev[32];
+    int rc;
+
+    if (bytes == HOLMES_SUPER_PACKET)
+        return 0;
+    snprintf(dev, sizeof dev, "link%d", link);
+    rc = super_packets_set(l, ns_of(rank), dev, bytes);
+    snprintf(dev, sizeof dev, "p%d-%d", link, rank);
+    return rc == 0 && l->bridged ? super_packets_set(l, NS_SWITCH, dev, bytes) : rc;
+}
+
+/* Each packet costs a shaper a timer. At 64 KiB those are 19,000 a second of each direction at
+ * 10 Gbit/s: more than the processors of a virtual machine may have time for. */
+static void with_super_packets(const struct holmes_link *l)
+{
+    int rc = 0;
+
+    for (int k = 0; k < l->attr.nlinks; k++)
+        for (int r = 0; r < l->nranks && rc == 0; r++)
+            rc = link_super_packets(l, k, r);
+    if (rc != 0)
+        holmes_warn(NET,
+                    "the kernel has no super-packets above 64 KiB (%s): shaping costs more "
+                    "processor time",
+                    holmes_strerror(rc));
 }
 
 static bool kernel_has_netem(struct holmes_link *l)
@@ -484,6 +535,8 @@ static int make_links(struct holmes_link *l)
     }
     for (int r = 0; r < l->nranks && rc == 0; r++)
         rc = await_carrier(l, r);
+    if (rc == 0 && !relayed)
+        with_super_packets(l);
     if (rc == 0)
         rc = holmes_link_enter(l, HOLMES_LINK_OUTSIDE);
     if (rc == 0 && l->bridged)

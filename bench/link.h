@@ -22,6 +22,7 @@
 #define HOLMES_LINKS_MAX    8
 #define HOLMES_LINK_OUTSIDE (-1) /* no rank's namespace but the parent's */
 #define HOLMES_LINK_MTU     9000
+#define HOLMES_SUPER_PACKET (64u << 10) /* bytes; what kernels hand to a NIC at once by default */
 
 struct holmes_link_shape {
     uint64_t bits_per_s; /* each way; 0: as fast as it goes */
@@ -49,6 +50,9 @@ const char *holmes_link_list_help(enum holmes_link_list what);
 /* What waits at most at a receiver's NIC, in bytes, behind a bridge or a relay; more is dropped. 0
  * without a rate. */
 uint64_t holmes_link_queue(const struct holmes_link_shape *shape);
+/* Bytes of a super-packet on a link that is no relay's: 200 us of its rate, HOLMES_SUPER_PACKET at
+ * least, and no more than that where packets get lost. */
+uint32_t holmes_link_super_packet(const struct holmes_link_shape *shape);
 /* "1 Gbit/s each way, queue 5 ms, round trip +20 ms, loss 1 % each way"; the queue where there is
  * one (`queues`). */
 void holmes_link_describe(const struct holmes_link_shape *shape, bool queues, char *buf,

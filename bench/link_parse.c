@@ -7,6 +7,8 @@
 
 #define QUEUE_US        5000
 #define QUEUE_BYTES_MIN (512 << 10) /* eight streams with a super-packet each under way */
+#define SUPER_US        200
+#define SUPER_MAX       (500 << 10) /* a little less than the kernel's limit */
 
 struct unit {
     const char *name;
@@ -106,6 +108,15 @@ uint64_t holmes_link_queue(const struct holmes_link_shape *shape)
     if (shape->bits_per_s == 0)
         return 0;
     return bytes > QUEUE_BYTES_MIN ? bytes : QUEUE_BYTES_MIN;
+}
+
+uint32_t holmes_link_super_packet(const struct holmes_link_shape *shape)
+{
+    uint64_t bytes = shape->bits_per_s / 8 * SUPER_US / 1000000;
+
+    if (shape->loss_ppm || bytes < HOLMES_SUPER_PACKET)
+        return HOLMES_SUPER_PACKET;
+    return bytes < SUPER_MAX ? (uint32_t)bytes : SUPER_MAX;
 }
 
 uint64_t holmes_link_total_rate(const struct holmes_link_attr *attr)

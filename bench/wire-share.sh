@@ -17,6 +17,7 @@ one direction: the median of the rounds, least and most.
   --rounds N     (5)
   --rtt TIME     that the links add (none)
   --streams LIST of the reference; the best counts (1,4)
+  --idle-us US   as for holmes-bench (0)
   -p SIDE        as for holmes-bench, again for each; default: the built plugin with HOLMES_TCP=libfabric,
                  and with HOLMES_TCP=sockets
 EOT
@@ -27,7 +28,7 @@ fail() {
     exit 1
 }
 
-rates=1G,10G rounds=5 rtt=0ms streams=1,4
+rates=1G,10G rounds=5 rtt=0ms streams=1,4 idle=0
 plugin=$build/plugin/libnccl-net-holmes.so
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
@@ -36,13 +37,14 @@ trap 'exit 143' TERM HUP
 : >"$out/sides"
 while [ $# -gt 0 ]; do
     case $1 in
-    --rates | --rounds | --rtt | --streams | -p)
+    --rates | --rounds | --rtt | --streams | --idle-us | -p)
         [ $# -gt 1 ] || fail "$1 needs a value"
         case $1 in
         --rates) rates=$2 ;;
         --rounds) rounds=$2 ;;
         --rtt) rtt=$2 ;;
         --streams) streams=$2 ;;
+        --idle-us) idle=$2 ;;
         -p) printf '%s\n' "$2" >>"$out/sides" ;;
         esac
         shift
@@ -74,7 +76,7 @@ run() { # run RATE one|both ROUND SIDE...
     name=$rate-$ways-$round
     # shellcheck disable=SC2086 # an option or nothing
     "$build/bench/holmes-bench" sendrecv --measure bandwidth -b 64K -e 1M -f 16 --rate "$rate" \
-        --rtt "$rtt" $both --rounds 1 --reference-streams "$streams" "$@" \
+        --rtt "$rtt" $both --rounds 1 --idle-us "$idle" --reference-streams "$streams" "$@" \
         --json "$out/$name.json" >"$out/out" 2>"$out/err" ||
         {
             grep -v '^sendrecv \[' "$out/err" >&2 # its progress

@@ -93,6 +93,24 @@ Test(link_list, reads_as_people_say_it)
     cr_assert_eq(holmes_link_total_rate(&two), 0, "no share of what has no limit");
 }
 
+Test(link_list, super_packets_are_a_fifth_of_a_millisecond)
+{
+    static const struct {
+        struct holmes_link_shape shape;
+        uint32_t bytes;
+    } rows[] = {
+        {{0, 0, 0}, HOLMES_SUPER_PACKET},
+        {{1000000000, 0, 0}, HOLMES_SUPER_PACKET},
+        {{10000000000, 0, 0}, 250000},
+        {{10000000000, 20000, 0}, 250000},
+        {{10000000000, 0, 1}, HOLMES_SUPER_PACKET}, /* one would be lost as a whole */
+        {{400000000000, 0, 0}, 500 << 10},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        cr_assert_eq(holmes_link_super_packet(&rows[i].shape), rows[i].bytes, "row %zu", i);
+}
+
 Test(link_list, streams_carry_what_their_links_can)
 {
     struct holmes_link_attr two = {.nlinks = 2, .shapes = {{1000, 0, 0}, {3000, 0, 0}}};
@@ -378,17 +396,17 @@ static uint32_t retransmitted(int fd)
     return info.tcpi_total_retrans;
 }
 
-static void expect_rate(const struct holmes_link_attr *attr, int nranks)
+static void expect_rate(const struct holmes_link_attr *attr, int nranks, size_t bytes)
 {
     struct holmes_link *l = links_made(attr, nranks);
-    const size_t bytes = 4 << 20;
+    double rate = (double)attr->shapes[0].bits_per_s * 1e-6;
     uint64_t ns;
 
     for (int way = 0; way < 2; way++) {
         struct stream s = dial(l, 0, way ? nranks - 1 : 0, way ? 0 : nranks - 1, &ns);
         double mbps = (double)bytes * 8e-6 / move(s, bytes);
 
-        cr_assert_lt(mbps, 104, "%.0f Mbit/s over 100, way %d", mbps, way);
+        cr_assert_lt(mbps, 1.04 * rate, "%.0f Mbit/s over %.0f, way %d", mbps, rate, way);
         close_stream(s);
     }
     holmes_link_destroy(l);
@@ -398,11 +416,62 @@ Test(links, carry_no_more_than_their_rate_each_way, .timeout = 120)
 {
     struct holmes_link_attr attr = {.nlinks = 1, .shapes = {{.bits_per_s = 100000000}}};
 
-    expect_rate(&attr, 2);
-    expect_rate(&attr, 3);
+    expect_rate(&attr, 2, 4 << 20);
+    expect_rate(&attr, 3, 4 << 20);
     attr.shapes[0].rtt_us = 1000;
     attr.relay = true;
-    expect_rate(&attr, 3);
+    expect_rate(&attr, 3, 4 << 20);
+}
+
+Test(links, carry_no_more_than_their_rate_in_large_super_packets, .timeout = 120)
+{
+    struct holmes_link_attr attr = {.nlinks = 1, .shapes = {{.bits_per_s = 5000000000}}};
+
+    expect_rate(&attr, 2, 64 << 20);
+    expect_rate(&attr, 3, 64 << 20);
+}
+
+/* As much as the kernel takes without waiting. */
+static void fill(int fd)
+{
+    static const uint8_t block[1 << 16];
+
+    while (send(fd, block, sizeof block, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+        continue;
+}
+
+static bool has_come(int fd)
+{
+    uint8_t byte;
+
+    return recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+}
+
+/* Eight streams that begin have half a second of this link's time on their way. */
+Test(links, what_has_priority_goes_before_bulk, .timeout = 120)
+{
+    struct holmes_link_attr attr = {.nlinks = 1, .shapes = {{.bits_per_s = 10000000}}};
+    struct holmes_link *l = links_made(&attr, 2);
+    uint64_t ns, deadline = holmes_deadline_ms(30000);
+    struct stream bulk[8], plain = dial(l, 0, 0, 1, &ns), urgent = dial(l, 0, 0, 1, &ns);
+    int interactive = 6;
+
+    cr_assert_eq(setsockopt(urgent.out, SOL_SOCKET, SO_PRIORITY, &interactive, sizeof interactive),
+                 0);
+    for (int i = 0; i < 8; i++)
+        bulk[i] = dial(l, 0, 0, 1, &ns);
+    for (int i = 0; i < 8; i++)
+        fill(bulk[i].out);
+    cr_assert_eq(send(plain.out, "p", 1, MSG_NOSIGNAL), 1);
+    cr_assert_eq(send(urgent.out, "u", 1, MSG_NOSIGNAL), 1);
+    while (!has_come(urgent.in))
+        cr_assert_not(holmes_deadline_passed(deadline));
+    cr_assert_not(has_come(plain.in), "it waited with the others");
+    for (int i = 0; i < 8; i++)
+        close_stream(bulk[i]);
+    close_stream(plain);
+    close_stream(urgent);
+    holmes_link_destroy(l);
 }
 
 Test(links, two_links_are_two_ways_with_counters, .timeout = 120)
