@@ -13,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/spawn.h"
 #include "clock.h"
 #include "pair.h"
-#include "spawn.h"
 
 static int wire_cutter = -1; /* in a host: asks the test's process to cut */
 

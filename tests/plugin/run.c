@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/spawn.h"
 #include "nccl_side.h"
-#include "spawn.h"
 
 struct rank_thread {
     struct rank rank;

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/spawn.h"
 #include "clock.h"
 #include "pair.h"
 
@@ -225,22 +226,28 @@ Test(limits, back_to_back_jobs_share_their_ports)
 }
 
 Test(limits, back_to_back_processes_share_their_ports)
+static int one_job(const void *arg, const int *fds)
+{
+    size_t len;
+    struct pair p;
+
+    (void)fds;
+    memcpy(&len, arg, sizeof len);
+    pair_init(&p, 12);
+    pair_connect(&p);
+    pair_move(&p, len, 2000);
+    return 0; /* the kernel closes */
+}
+
 {
     private_loopback();
     setenv("HOLMES_PORT_RANGE", "40000-40001", 1);
     for (int job = 0; job < 5; job++) {
-        pid_t child = fork();
+        size_t len = 1000 + (size_t)job;
+        pid_t child = spawn(one_job, &len, sizeof len, NULL, 0);
         int status;
 
-        cr_assert_geq(child, 0);
-        if (child == 0) {
-            struct pair p;
-
-            pair_init(&p, 12);
-            pair_connect(&p);
-            pair_move(&p, 1000 + (size_t)job, 2000);
-            _exit(0); /* the kernel closes */
-        }
+        cr_assert_gt(child, 0);
         cr_assert_eq(waitpid(child, &status, 0), child);
         cr_assert_eq(status, 0, "job %d", job);
     }

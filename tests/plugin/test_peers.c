@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "../support/patience.h"
+#include "../support/spawn.h"
 #include "clock.h"
 #include "pair.h"
 #include "spawn.h"

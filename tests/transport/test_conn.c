@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 
 #include "../support/free_port.h"
 #include "../support/patience.h"
+#include "../support/spawn.h"
 #include "clock.h"
 #include "fake_peer.h"
 #include "link.h"
@@ -506,29 +508,30 @@ Test(conn, accept_gives_up_after_its_own_deadline)
 
 /* ---- the peer dies (case C8) ---- */
 
-/* A child that accepts, posts four receives, tells so, and waits to be killed. With `grandchild` it
- * forks once more, and that process lives on. */
-static void child_receives(int handle_fd, int ready_fd, bool grandchild)
+/* A process that accepts, posts four receives, tells so, and waits to be killed. With `with_child`
+ * it forks, and that process lives on. */
+static int receive_until_killed(const void *with_child, const int *fds)
 {
     struct listening s;
+    const int handle_fd = fds[0], ready_fd = fds[1], life_fd = fds[2];
     struct holmes_conn *c;
     static char buf[4][4096];
     struct holmes_mr *mr;
 
     listen_open(&s);
     if (write(handle_fd, s.handle, sizeof s.handle) != sizeof s.handle)
-        _exit(1);
+        return 1;
     while (holmes_accept(s.l, &c) == -EAGAIN)
         ;
     if (holmes_mr_reg(c, buf, sizeof buf, &mr) != 0)
-        _exit(2);
+        return 2;
     for (int i = 0; i < 4; i++)
         link_irecv(c, buf[i], sizeof buf[i], 1, mr);
-    if (grandchild && fork() == 0) {
+    if (*(const bool *)with_child && fork() == 0) {
         /* Holds whatever it inherited until its pipe closes. */
         char byte;
 
-        (void)!read(0, &byte, 1);
+        (void)!read(life_fd, &byte, 1);
         _exit(0);
     }
     (void)!write(ready_fd, "r", 1);
@@ -536,7 +539,7 @@ static void child_receives(int handle_fd, int ready_fd, bool grandchild)
         pause();
 }
 
-static void killed_peer(bool grandchild)
+static void killed_peer(bool with_child)
 {
     struct holmes_transport *t;
     struct holmes_conn *c;
@@ -550,13 +553,11 @@ static void killed_peer(bool grandchild)
     uint64_t killed;
     bool done;
 
-    cr_assert(pipe(to_parent) == 0 && pipe(ready) == 0 && pipe(life) == 0);
-    pid = fork();
-    if (pid == 0) {
-        dup2(life[0], 0);
-        close(life[1]);
-        child_receives(to_parent[1], ready[1], grandchild);
-    }
+    cr_assert(pipe2(to_parent, O_CLOEXEC) == 0 && pipe2(ready, O_CLOEXEC) == 0 &&
+              pipe2(life, O_CLOEXEC) == 0);
+    pid = spawn(receive_until_killed, &with_child, sizeof with_child,
+                (const int[]){to_parent[1], ready[1], life[0]}, 3);
+    cr_assert_gt(pid, 0);
     close(life[0]);
     cr_assert_eq(read(to_parent[0], handle, sizeof handle), (ssize_t)sizeof handle);
     t = link_transport(LINK_FROM);

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <linux/if_link.h>
 #include <linux/if_packet.h>
@@ -14,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/spawn.h"
 #include "clock.h"
 #include "link.h"
 #include "transport/route.h"
@@ -70,15 +72,15 @@ static uint64_t bytes_sent(const char *ifname)
     return sent;
 }
 
-/* A second host as a child process in a namespace of its own, joined to ours by x0-y0 and x1-y1. */
+/* A second host as a process in a namespace of its own, joined to ours by x0-y0 and x1-y1. */
 struct two_hosts {
     pid_t pid;
     int to_child, from_child;
 };
 
-/* The child's life: for each byte it reads it listens on the NIC of that number, hands out the
- * handle, accepts, receives one payload, checks it, answers with a byte. */
-static void child_host(int in, int out, const char *ip0, const char *ip1)
+/* For each byte it reads it listens on the NIC of that number, hands out the handle, accepts,
+ * receives one payload, checks it, answers with a byte. */
+static void serve(int in, int out, const char *ip0, const char *ip1)
 {
     struct holmes_nic nics[2] = {nic("y0", ip0), nic("y1", ip1)};
     struct holmes_transport *t;
@@ -110,27 +112,39 @@ static void child_host(int in, int out, const char *ip0, const char *ip1)
     free(buf);
 }
 
+struct host_addrs {
+    char of_y0[32], of_y1[32];
+};
+
+static int host_main(const void *arg, const int *fds)
+{
+    const struct host_addrs *ip = arg;
+    const int in = fds[0], out = fds[1];
+    char byte;
+
+    cr_assert_eq(unshare(CLONE_NEWNET), 0);
+    cr_assert_eq(write(out, "u", 1), 1);
+    cr_assert_eq(read(in, &byte, 1), 1); /* the interfaces are here now */
+    sh("ip link set lo up && ip addr add %s/24 dev y0 && ip link set y0 up && "
+       "ip addr add %s/24 dev y1 && ip link set y1 up",
+       ip->of_y0, ip->of_y1);
+    cr_assert_eq(write(out, "u", 1), 1);
+    serve(in, out, ip->of_y0, ip->of_y1);
+    return 0;
+}
+
 static void hosts_open(struct two_hosts *h, const char *subnet0, const char *subnet1)
 {
+    struct host_addrs ip;
     int down[2], up[2];
-    char ip0[32], ip1[32], byte;
+    char byte;
 
     cr_assert_eq(unshare(CLONE_NEWNET), 0, "%s", strerror(errno));
-    cr_assert(pipe(down) == 0 && pipe(up) == 0);
-    snprintf(ip0, sizeof ip0, "%s.20", subnet0);
-    snprintf(ip1, sizeof ip1, "%s.21", subnet1);
-    h->pid = fork();
-    if (h->pid == 0) {
-        cr_assert_eq(unshare(CLONE_NEWNET), 0);
-        cr_assert_eq(write(up[1], "u", 1), 1);
-        cr_assert_eq(read(down[0], &byte, 1), 1); /* the interfaces are here now */
-        sh("ip link set lo up && ip addr add %s/24 dev y0 && ip link set y0 up && "
-           "ip addr add %s/24 dev y1 && ip link set y1 up",
-           ip0, ip1);
-        cr_assert_eq(write(up[1], "u", 1), 1);
-        child_host(down[0], up[1], ip0, ip1);
-        _exit(0);
-    }
+    cr_assert(pipe2(down, O_CLOEXEC) == 0 && pipe2(up, O_CLOEXEC) == 0);
+    snprintf(ip.of_y0, sizeof ip.of_y0, "%s.20", subnet0);
+    snprintf(ip.of_y1, sizeof ip.of_y1, "%s.21", subnet1);
+    h->pid = spawn(host_main, &ip, sizeof ip, (const int[]){down[0], up[1]}, 2);
+    cr_assert_gt(h->pid, 0);
     close(down[0]);
     close(up[1]);
     h->to_child = down[1];

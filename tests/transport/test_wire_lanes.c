@@ -1,6 +1,7 @@
 /* How lanes come up and end, on any wire: dead peers, closing under traffic, descriptors. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "../support/patience.h"
+#include "../support/spawn.h"
 #include "clock.h"
 #include "wire_pair.h"
 
@@ -80,17 +82,20 @@ struct victim {
     int in, out; /* what the other end says to it; what it says */
 };
 
-static void victim_main(int in, int out)
+static int victim_main(const void *arg, const int *fds)
 {
     struct half mine, peer;
+    const int in = fds[0], out = fds[1];
     struct wire_end e;
 
     end_open(&e, wire, &nics->from);
+    (void)arg;
+    choose_nics();
     mine = half_make(&e, WIRE_CONNECT);
     pipe_write(out, &mine, sizeof mine);
     pipe_read(in, &peer, sizeof peer);
     if (wire->lane_connect(mine.lane, peer.blob, peer.len) != 0)
-        _exit(1);
+        return 1;
     for (;;) {
         wire->nic_progress(e.wn);
         end_drive(&e);
@@ -102,15 +107,10 @@ static struct victim victim_start(void)
     int to[2], from[2];
     struct victim v;
 
-    cr_assert_eq(pipe(to), 0);
-    cr_assert_eq(pipe(from), 0);
-    v.pid = fork();
-    cr_assert_geq(v.pid, 0);
-    if (v.pid == 0) {
-        close(to[1]);
-        close(from[0]);
-        victim_main(to[0], from[1]);
-    }
+    cr_assert_eq(pipe2(to, O_CLOEXEC), 0);
+    cr_assert_eq(pipe2(from, O_CLOEXEC), 0);
+    v.pid = spawn(victim_main, NULL, 0, (const int[]){to[0], from[1]}, 2);
+    cr_assert_gt(v.pid, 0);
     close(to[0]);
     close(from[1]);
     v.in = to[1];

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "../support/free_port.h"
 #include "../support/patience.h"
+#include "../support/spawn.h"
 #include "clock.h"
 #include "transport.h"
 #include "transport/tcp_peer.h"
@@ -371,22 +373,25 @@ Test(wire_listen, one_port_serves_two_hundred_jobs_in_a_row)
 }
 
 /* Opens a NIC on the port, forks a child that lives on, and dies. */
-static void die_with_a_child(uint16_t port, int hold[2], int ready[2])
+static int die_with_a_child(const void *arg, const int *fds)
 {
     struct holmes_nic nic = loopback_nic();
+    const int hold = fds[0], ready = fds[1];
     struct wire_nic *wn;
     char why[512], byte = 1;
 
-    close(hold[1]);
+    uint16_t port;
+    choose_wire();
+    memcpy(&port, arg, sizeof port);
     if (wire->load(why, sizeof why) != 0 || wire->nic_open(&nic, port, port, &wn) != 0)
-        _exit(1);
+        return 1;
     if (fork() == 0) { /* ends when the test closes its end of `hold` */
-        if (write(ready[1], &byte, 1) == 1 && read(hold[0], &byte, 1) >= 0)
+        if (write(ready, &byte, 1) == 1 && read(hold, &byte, 1) >= 0)
             _exit(0);
         _exit(1);
     }
-    if (read(hold[0], &byte, 1) >= 0)
-        _exit(1); /* not reached: killed */
+    (void)!read(hold, &byte, 1);
+    return 1; /* not reached: killed */
 }
 
 Test(wire_listen, child_of_a_dead_process_does_not_hold_the_port)
@@ -400,12 +405,10 @@ Test(wire_listen, child_of_a_dead_process_does_not_hold_the_port)
 
     loopback_alone();
     port = free_port();
-    cr_assert_eq(pipe(hold), 0);
-    cr_assert_eq(pipe(ready), 0);
-    pid = fork();
-    cr_assert_geq(pid, 0);
-    if (pid == 0)
-        die_with_a_child(port, hold, ready);
+    cr_assert_eq(pipe2(hold, O_CLOEXEC), 0);
+    cr_assert_eq(pipe2(ready, O_CLOEXEC), 0);
+    pid = spawn(die_with_a_child, &port, sizeof port, (const int[]){hold[0], ready[1]}, 2);
+    cr_assert_gt(pid, 0);
     close(hold[0]);
     close(ready[1]);
     cr_assert_eq(read(ready[0], &byte, 1), 1, "the process could not start");

@@ -1,6 +1,6 @@
-/* Fresh processes of the running test program, for ranks that live elsewhere. A plain fork will not
- * do: Criterion's test process has a thread of its own, and a child that starts threads after such
- * a fork is beyond the thread sanitizer. */
+/* Fresh processes of the running test program, for what lives elsewhere. A plain fork will not do
+ * where the child starts threads, and transport and plugin do: Criterion's test process has a
+ * thread of its own, and threads after such a fork are beyond the thread sanitizer. */
 #ifndef SPAWN_H
 #define SPAWN_H
 
@@ -8,10 +8,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SPAWN_FDS_MAX 4
+#define SPAWN_FDS_MAX          4
+#define SPAWN_ASSERTION_FAILED 103 /* exit status; which one is on stderr */
 
 /* Runs in the new process; `fds` are those given to spawn, `arg` a copy. Its result is the exit
- * status. */
+ * status. No test is running there: suites' `.init` has not been called, and assertions, cr_expect
+ * too, end the process when they fail. */
 typedef int spawn_entry(const void *arg, const int *fds);
 
 /* Descriptors without close-on-exec are inherited too. Returns the process id or -1. */

@@ -2,6 +2,7 @@
  * descriptor, does it and exits, before Criterion's main. */
 #include "spawn.h"
 
+#include <criterion/criterion.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,22 @@ struct order {
     size_t len;
     int nfds, fds[SPAWN_FDS_MAX];
 };
+
+static bool spawned;
+
+/* Criterion's assertions report here what fails (linked with --wrap). */
+void __real_criterion_send_assert(struct criterion_assert_stats *stats);
+void __wrap_criterion_send_assert(struct criterion_assert_stats *stats);
+
+void __wrap_criterion_send_assert(struct criterion_assert_stats *stats)
+{
+    if (!spawned) {
+        __real_criterion_send_assert(stats);
+        return;
+    }
+    fprintf(stderr, "in a spawned process: %s:%u: %s\n", stats->file, stats->line, stats->message);
+    _exit(SPAWN_ASSERTION_FAILED);
+}
 
 static void anchor(void)
 {
@@ -40,6 +57,7 @@ __attribute__((constructor)) static void obey(void)
 
     if (!variable)
         return;
+    spawned = true;
     fd = atoi(variable);
     unsetenv(VARIABLE);
     if (pread(fd, &order, sizeof order, 0) != (ssize_t)sizeof order)
@@ -72,7 +90,8 @@ pid_t spawn(spawn_entry *entry, const void *arg, size_t len, const int *fds, int
     int fd = memfd_create("order", 0);
     pid_t pid = -1;
 
-    memcpy(order.fds, fds, (size_t)nfds * sizeof *fds);
+    for (int i = 0; i < nfds; i++)
+        order.fds[i] = fds[i];
     if (fd >= 0 && write(fd, &order, sizeof order) == (ssize_t)sizeof order &&
         (len == 0 || write(fd, arg, len) == (ssize_t)len)) {
         pid = fork();
