@@ -1,7 +1,6 @@
 /* Reads /proc/self and getrusage; see usage.h. */
 #include "usage.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -10,17 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static int64_t entries_of(const char *path)
-{
-    DIR *d = opendir(path);
-    int64_t n = 0;
-
-    for (struct dirent *e; d && (e = readdir(d));)
-        n += e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    return n;
-}
+#include "self.h"
 
 static void read_memory(struct holmes_scale_usage *out)
 {
@@ -56,8 +45,8 @@ void holmes_scale_usage_now(struct holmes_scale_usage *out)
 
     memset(out, 0, sizeof *out);
     malloc_trim(0);
-    out->fds = entries_of("/proc/self/fd") - 1; /* the folder itself was open */
-    out->threads = entries_of("/proc/self/task");
+    out->fds = holmes_self_fds();
+    out->threads = holmes_self_threads();
     read_memory(out);
     out->cpu_ns = holmes_scale_cpu_ns();
     if (getrusage(RUSAGE_SELF, &r) == 0)

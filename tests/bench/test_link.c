@@ -2,7 +2,6 @@
  * namespaces. Speeds have upper bounds only: a busy machine makes nothing faster than its wire. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <errno.h>
 #include <linux/virtio_net.h>
 #include <netinet/tcp.h>
@@ -18,6 +17,7 @@
 #include "link.h"
 #include "link_packet.h"
 #include "link_relay.h"
+#include "self.h"
 
 /* --- words ------------------------------------------------------------------------------------ */
 
@@ -593,17 +593,6 @@ Test(links, tell_when_their_relay_has_died, .timeout = 120)
     holmes_link_destroy(l);
 }
 
-static int descriptors(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
-
 static ino_t network(void)
 {
     struct stat st;
@@ -617,10 +606,10 @@ Test(links, leave_nothing_when_they_go, .timeout = 120)
     struct holmes_link_attr attr = {
         .nlinks = 2, .shapes = {{1000000000, 1000, 0}, {1000000000, 0, 0}}, .relay = true};
     ino_t before = network();
-    int fds = descriptors();
+    int fds = holmes_self_fds();
 
     holmes_link_destroy(links_made(&attr, 4));
-    cr_assert_eq(descriptors(), fds);
+    cr_assert_eq(holmes_self_fds(), fds);
     if (geteuid() == 0) /* there is no way back out of a user namespace */
         cr_assert_eq(network(), before);
     cr_assert_eq(holmes_link_count(NULL), 1);

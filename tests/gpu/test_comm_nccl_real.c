@@ -7,7 +7,6 @@
 #include "comm_nccl.h"
 
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -17,6 +16,7 @@
 #include "../trainer/ranks.h"
 #include "clock.h"
 #include "nccl_api.h"
+#include "self.h"
 
 #define LIMIT_S  120 /* of a test; waits have longer, so that a wait that is not ended fails it */
 #define WAITS_S  300
@@ -501,18 +501,6 @@ Test(comm_nccl_real, destroying_a_communicator_ends_what_nobody_joins)
     cr_expect(holmes_test_ranks_run(&(struct ranks){.size = 2, .body = nobody_joins}, LIMIT_S));
 }
 
-static int entries(const char *folder)
-{
-    DIR *d = opendir(folder);
-    int n = 0;
-
-    EXPECT(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
-
 static void many(struct rank *me)
 {
     uint64_t deadline;
@@ -539,14 +527,14 @@ static void many(struct rank *me)
         dp->ops->destroy(dp);
         pp->ops->destroy(pp);
         if (i == 3) { /* what is made once has been made */
-            files = entries("/proc/self/fd");
-            threads = entries("/proc/self/task");
+            files = holmes_self_fds();
+            threads = holmes_self_threads();
         }
     }
     deadline = holmes_deadline_ms(10000);
-    while (entries("/proc/self/fd") > files || entries("/proc/self/task") > threads) {
+    while (holmes_self_fds() > files || holmes_self_threads() > threads) {
         EXPECT(!holmes_deadline_passed(deadline), "%d files and %d threads, there were %d and %d",
-               entries("/proc/self/fd"), entries("/proc/self/task"), files, threads);
+               holmes_self_fds(), holmes_self_threads(), files, threads);
         usleep(1000);
     }
     holmes_nccl_close(nccl);

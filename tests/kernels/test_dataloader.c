@@ -3,13 +3,14 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "self.h"
 
 #define T 8
 
@@ -248,26 +249,17 @@ Test(dataloader, bad_files_are_refused_with_a_reason, .fini = file_remove)
     unlink(fifo);
 }
 
-static int open_descriptors(void)
-{
-    int n = 0;
-
-    for (int fd = 0; fd < 256; fd++)
-        n += fcntl(fd, F_GETFD) >= 0;
-    return n;
-}
-
 Test(dataloader, leaves_no_descriptor_open, .fini = file_remove)
 {
     file_create(300);
-    const int before = open_descriptors();
+    const int before = holmes_self_fds();
     struct holmes_dataloader *d = loader(0.3, 1);
 
     expect_refused(path, 1000, 0.3, -EINVAL, "needs 1001");
     expect_refused("/tmp", T, 0.1, -EINVAL, "no regular file");
-    cr_expect_eq(open_descriptors(), before);
+    cr_expect_eq(holmes_self_fds(), before);
     holmes_dataloader_close(d);
-    cr_expect_eq(open_descriptors(), before);
+    cr_expect_eq(holmes_self_fds(), before);
 }
 
 Test(dataloader, shortest_file_has_one_place)

@@ -143,29 +143,6 @@ void pair_fini(struct pair *p)
     net_close(&p->api);
 }
 
-static int count_entries(const char *path)
-{
-    DIR *dir = opendir(path);
-    struct dirent *e;
-    int n = 0;
-
-    cr_assert_not_null(dir, "%s", path);
-    while ((e = readdir(dir)))
-        n += e->d_name[0] != '.';
-    closedir(dir);
-    return n;
-}
-
-int count_fds(void)
-{
-    return count_entries("/proc/self/fd") - 1; /* the directory itself */
-}
-
-int count_threads(void)
-{
-    return count_entries("/proc/self/task");
-}
-
 static bool owns_socket(unsigned long inode)
 {
     DIR *dir = opendir("/proc/self/fd");

@@ -33,8 +33,6 @@ ncclResult_t pair_wait(struct pair *p, void **requests, int n, int ms, int *fail
 
 /* ---- this process, and others, as the kernel shows them ---- */
 
-int count_fds(void);
-int count_threads(void);
 /* Ports of TCP sockets of this process that listen, at most `max`; returns their number. */
 int listening_ports(int *ports, int max);
 

@@ -11,6 +11,7 @@
 #include "../support/patience.h"
 #include "clock.h"
 #include "pair.h"
+#include "self.h"
 
 #define STALE ((void *)0xdead0)
 
@@ -533,15 +534,15 @@ Test(contract, finalize_reaps_what_an_aborted_setup_left)
     pair_init(&p, 11);
     pair_connect(&p);
     pair_fini(&p);
-    fds = count_fds();
-    threads = count_threads();
+    fds = holmes_self_fds();
+    threads = holmes_self_threads();
     for (int i = 0; i < 5; i++) {
         pair_init(&p, 11);
         abandon(&p, 1 + i % 3);
         pair_fini(&p);
-        cr_expect_eq(count_fds(), fds, "round %d: %d descriptors instead of %d", i, count_fds(),
-                     fds);
-        cr_expect_eq(count_threads(), threads);
+        cr_expect_eq(holmes_self_fds(), fds, "round %d: %d descriptors instead of %d", i,
+                     holmes_self_fds(), fds);
+        cr_expect_eq(holmes_self_threads(), threads);
     }
     pair_move(&keep, 70000, 70000);
     pair_fini(&keep);
@@ -559,14 +560,13 @@ Test(contract, the_last_finalize_gives_everything_back)
         abandon(&p, 3);
         pair_fini(&p);
         if (i == 0) { /* libraries keep what they opened once */
-            fds = count_fds();
-            threads = count_threads();
+            fds = holmes_self_fds();
+            threads = holmes_self_threads();
         }
-        cr_expect_eq(count_fds(), fds, "round %d: %d descriptors instead of %d", i, count_fds(),
-                     fds);
-        /* a thread that was waited for is still listed for a moment */
-        cr_expect(WAIT_UNTIL(count_threads() == threads, 2000), "round %d: %d threads, not %d", i,
-                  count_threads(), threads);
+        cr_expect_eq(holmes_self_fds(), fds, "round %d: %d descriptors instead of %d", i,
+                     holmes_self_fds(), fds);
+        cr_expect_eq(holmes_self_threads(), threads, "round %d: %d threads, not %d", i,
+                     holmes_self_threads(), threads);
     }
     cr_expect_eq(listening_ports((int[8]){0}, 8), 0);
 }

@@ -11,6 +11,7 @@
 #include "../support/spawn.h"
 #include "clock.h"
 #include "pair.h"
+#include "self.h"
 
 TestSuite(limits, .timeout = 240);
 
@@ -81,12 +82,12 @@ Test(limits, a_thousand_connections_come_and_go)
     pair_init(&p, 12);
     pair_connect(&p);
     pair_close(&p);
-    fds = count_fds();
+    fds = holmes_self_fds();
     for (int i = 0; i < 1000; i++) {
         pair_connect(&p);
         pair_close(&p);
     }
-    cr_expect_eq(count_fds(), fds, "%d descriptors instead of %d", count_fds(), fds);
+    cr_expect_eq(holmes_self_fds(), fds, "%d descriptors instead of %d", holmes_self_fds(), fds);
     pair_fini(&p);
 }
 
@@ -121,7 +122,7 @@ Test(limits, running_out_of_descriptors_names_the_limit)
     pair_init(&first, 12);
     more = first;
     pair_connect(&first);
-    limit_descriptors((rlim_t)count_fds() + 32, 4096);
+    limit_descriptors((rlim_t)holmes_self_fds() + 32, 4096);
     while (rc == ncclSuccess && made < 64) {
         rc = try_connect(&more);
         made += rc == ncclSuccess; /* kept open until finalize */
@@ -225,7 +226,6 @@ Test(limits, back_to_back_jobs_share_their_ports)
     }
 }
 
-Test(limits, back_to_back_processes_share_their_ports)
 static int one_job(const void *arg, const int *fds)
 {
     size_t len;
@@ -239,6 +239,7 @@ static int one_job(const void *arg, const int *fds)
     return 0; /* the kernel closes */
 }
 
+Test(limits, back_to_back_processes_share_their_ports)
 {
     private_loopback();
     setenv("HOLMES_PORT_RANGE", "40000-40001", 1);

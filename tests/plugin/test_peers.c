@@ -16,7 +16,7 @@
 #include "../support/spawn.h"
 #include "clock.h"
 #include "pair.h"
-#include "spawn.h"
+#include "self.h"
 #include "trace.h"
 
 TestSuite(peers, .timeout = 240);
@@ -83,7 +83,7 @@ Test(peers, strangers_do_not_keep_the_true_peer_out)
     pair_connect(&p);
     nports = listening_ports(ports, 4);
     cr_assert_eq(nports, 2, "one port for the handshake, one for lanes: %d", nports);
-    fds = count_fds();
+    fds = holmes_self_fds();
 
     cr_assert_eq(net_listen(&p.api, p.ctx, 0, handle, &listen), ncclSuccess);
     for (int i = 0; i < nports; i++) {
@@ -121,13 +121,13 @@ Test(peers, strangers_do_not_keep_the_true_peer_out)
         close(open_fds[i]);
     /* Both ports are looked after while somebody polls: accepts the one, connections the other. */
     for (uint64_t until = holmes_deadline_ms(10000);
-         count_fds() > fds && !holmes_deadline_passed(until);) {
+         holmes_self_fds() > fds && !holmes_deadline_passed(until);) {
         void *comm = NULL;
 
         net_accept(&p.api, listen, &comm);
         pair_move(&p, 8, 8);
     }
-    cr_expect_eq(count_fds(), fds, "%d descriptors instead of %d", count_fds(), fds);
+    cr_expect_eq(holmes_self_fds(), fds, "%d descriptors instead of %d", holmes_self_fds(), fds);
     cr_expect_leq(log_count(NCCL_LOG_WARN, ""), nports * N, "more than a line each:\n%s",
                   log_text());
     cr_assert_eq(net_close_listen(&p.api, listen), ncclSuccess);

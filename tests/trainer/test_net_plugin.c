@@ -2,11 +2,11 @@
  * that is no plugin. Each version of the interface moves bytes, through a plugin that checks how it
  * is called. */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <errno.h>
 
 #include "comm_check.h"
 #include "net_plugin.h"
+#include "self.h"
 
 static int open_fails(const char *plugin, const char *device, char *why, size_t why_len)
 {
@@ -90,17 +90,6 @@ Test(net_plugin, a_failing_init_is_named)
     cr_assert(strstr(why, "ncclSystemError"), "%s", why);
 }
 
-static int open_descriptors(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
-
 Test(net_plugin, the_newest_table_of_a_library_is_taken)
 {
     struct holmes_net_attr attr = {holmes_test_plugin(), NULL, 5, 5};
@@ -122,14 +111,14 @@ Test(net_plugin, opening_and_closing_leaves_nothing)
 {
     struct holmes_net_attr attr = {"mini12", "mini0", 5, 5};
     struct holmes_net *net;
-    int before = open_descriptors();
+    int before = holmes_self_fds();
     char why[512];
 
     for (int i = 0; i < 20; i++) {
         cr_assert_eq(holmes_net_open(&attr, &net, why, sizeof why), 0, "%s", why);
         holmes_net_close(net);
     }
-    cr_assert_eq(open_descriptors(), before);
+    cr_assert_eq(holmes_self_fds(), before);
 }
 
 static void some_of_all_body(struct rank *r)

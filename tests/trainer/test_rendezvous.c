@@ -1,7 +1,6 @@
 /* The rendezvous between threads of one process, between processes, and against strangers. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -14,6 +13,7 @@
 #include "clock.h"
 #include "ranks.h"
 #include "rdv_wire.h"
+#include "self.h"
 
 #define SECRET "correct horse"
 
@@ -33,17 +33,6 @@ static struct holmes_rdv *join(struct holmes_rdv_server *s, int rank, int nranks
 
     cr_assert_eq(rc, 0, "%s", holmes_rdv_reason(NULL));
     return r;
-}
-
-static int descriptors(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
 }
 
 /* ---- keys ---- */
@@ -421,7 +410,7 @@ Test(rendezvous, garbage_is_dropped_and_the_job_goes_on)
     struct holmes_rdv_header huge = {0xffffffff, HOLMES_RDV_HELLO, 0};
     struct holmes_rdv_header early = {5, HOLMES_RDV_PUT, 1};
     struct holmes_rdv_header nothing = {0, HOLMES_RDV_PROVE, 0};
-    int before = descriptors(), fd;
+    int before = holmes_self_fds(), fd;
     struct holmes_rdv *r;
     uint8_t frame[64];
     size_t len;
@@ -460,7 +449,7 @@ Test(rendezvous, garbage_is_dropped_and_the_job_goes_on)
     r = join(s, 0, 1);
     cr_assert_eq(holmes_rdv_barrier(r, "well", 5000), 0);
     holmes_rdv_leave(r);
-    while (descriptors() > before)
+    while (holmes_self_fds() > before)
         poll(NULL, 0, 1); /* Criterion's time limit bounds it */
     holmes_rdv_stop(s);
 }
@@ -469,7 +458,7 @@ Test(rendezvous, garbage_is_dropped_and_the_job_goes_on)
 Test(rendezvous, silent_strangers_are_few_and_keep_nobody_out)
 {
     struct holmes_rdv_server *s = serve(1);
-    int fds[100], before = descriptors();
+    int fds[100], before = holmes_self_fds();
     struct holmes_rdv *r;
 
     for (int i = 0; i < 100; i++)
@@ -477,7 +466,7 @@ Test(rendezvous, silent_strangers_are_few_and_keep_nobody_out)
     r = join(s, 0, 1);
     cr_assert_eq(holmes_rdv_barrier(r, "well", 5000), 0);
     /* 100 ends here, 32 at the server, two of the true client. */
-    cr_assert_leq(descriptors() - before, 100 + 32 + 2);
+    cr_assert_leq(holmes_self_fds() - before, 100 + 32 + 2);
     cr_assert_eq(until_closed(fds[0], 2000), 0);
     cr_assert_eq(until_closed(fds[99], 10000), 0);
     for (int i = 1; i < 99; i++)

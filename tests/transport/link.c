@@ -1,7 +1,6 @@
 #include "link.h"
 
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -160,28 +159,6 @@ int link_wait_error(struct holmes_request *r)
         cr_assert(!holmes_deadline_passed(deadline), "neither completed nor failed");
     }
     return rc;
-}
-
-static int count_entries(const char *path)
-{
-    DIR *d = opendir(path);
-    int n = 0;
-
-    cr_assert_not_null(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
-
-int link_count_fds(void)
-{
-    return count_entries("/proc/self/fd");
-}
-
-int link_count_threads(void)
-{
-    return count_entries("/proc/self/task");
 }
 
 static uint8_t pattern(size_t i, unsigned seed)

@@ -42,10 +42,6 @@ size_t link_wait_both(struct holmes_request *send, struct holmes_request *recv);
 /* Tests until it fails; the error is returned. Fails when it completes. */
 int link_wait_error(struct holmes_request *r);
 
-/* Open descriptors of this process, and its threads, each with a constant on top. */
-int link_count_fds(void);
-int link_count_threads(void);
-
 /* Fills with bytes that depend on the seed, and compares. */
 void link_fill(void *buf, size_t len, unsigned seed);
 bool link_check(const void *buf, size_t len, unsigned seed);

@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "link.h"
+#include "self.h"
 #include "test_nics.h"
 #include "transport/conn.h"
 #include "transport/sock/sock.h"
@@ -133,7 +134,7 @@ Test(bundle, each_nic_carries_its_part)
     int fds;
 
     setenv("HOLMES_TCP_NICS", "all", 1);
-    fds = link_count_fds();
+    fds = holmes_self_fds();
     open_ends(&l, 3, 3);
     cr_assert_eq(lane_of(l.send)->nstreams, 3);
     cr_assert(has_ends(lane_of(l.send), 11 << 8 | 21));
@@ -141,7 +142,7 @@ Test(bundle, each_nic_carries_its_part)
     cr_assert(has_ends(lane_of(l.send), 13 << 8 | 23));
     all_carry(&l);
     link_close(&l);
-    cr_assert_eq(link_count_fds(), fds);
+    cr_assert_eq(holmes_self_fds(), fds);
 }
 
 Test(bundle, more_nics_at_the_sender_all_leave)

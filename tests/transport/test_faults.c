@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "fault_driver.h"
 #include "link.h"
+#include "self.h"
 #include "test_nics.h"
 #include "transport/conn.h"
 
@@ -140,9 +141,9 @@ Test(faults, any_failing_post_ends_in_an_error_and_leaks_nothing)
         plan.fail_post = 0;
         link_connect(&l);
         if (n == 2)
-            fds = link_count_fds();
+            fds = holmes_self_fds();
     }
-    cr_assert_eq(link_count_fds(), fds);
+    cr_assert_eq(holmes_self_fds(), fds);
     cr_assert_eq(exchange(&l, 10), 0, "a new connection works");
     link_close(&l);
 }

@@ -17,6 +17,7 @@
 #include "fake_peer.h"
 #include "fake_rdma.h"
 #include "link.h"
+#include "self.h"
 #include "test_nics.h"
 #include "transport/conn.h"
 #include "transport/tcp_peer.h"
@@ -432,7 +433,7 @@ static const struct misdeed misdeeds[] = {
 
 static void commit(struct end *e, enum state state, const struct misdeed *m)
 {
-    int fd = reach(e, state), fds = link_count_fds();
+    int fd = reach(e, state), fds = holmes_self_fds();
 
     link_capture_log();
     doing = m->name;
@@ -445,7 +446,7 @@ static void commit(struct end *e, enum state state, const struct misdeed *m)
     cr_assert_eq(abort_heard(fd), -m->error, "%s in state %s: the peer hears why", m->name,
                  state_names[state]);
     close(fd);
-    cr_assert_lt(link_count_fds(), fds, "%s in state %s leaves descriptors", m->name,
+    cr_assert_lt(holmes_self_fds(), fds, "%s in state %s leaves descriptors", m->name,
                  state_names[state]);
 }
 
@@ -460,8 +461,8 @@ static void commit_all(enum state state)
         commit(&e, state, &misdeeds[i]);
         true_peer_gets_in(&e);
         if (i == 0)
-            fds = link_count_fds();
-        cr_assert_eq(link_count_fds(), fds, "%s in state %s leaves descriptors", misdeeds[i].name,
+            fds = holmes_self_fds();
+        cr_assert_eq(holmes_self_fds(), fds, "%s in state %s leaves descriptors", misdeeds[i].name,
                      state_names[state]);
     }
     end_close(&e);

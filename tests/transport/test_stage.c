@@ -14,6 +14,7 @@
 #include "fake_rdma.h"
 #include "fault_driver.h"
 #include "link.h"
+#include "self.h"
 #include "test_nics.h"
 
 #define KIB   1024u
@@ -837,7 +838,7 @@ static void end_under_way(void (*end)(struct link *l, struct buf *from, struct b
     fake_cuda_start(10, 300);
     open_tcp(&l);
     link_close(&l); /* libraries stay open */
-    fds = link_count_fds();
+    fds = holmes_self_fds();
     open_tcp(&l);
     from = buf_make(l.send, true, PARTS * SLICE);
     to = buf_make(l.recv, true, PARTS * SLICE);
@@ -853,7 +854,7 @@ static void end_under_way(void (*end)(struct link *l, struct buf *from, struct b
     link_close(&l);
     cr_assert_eq(fake_cuda_counts().issued, fake_cuda_counts().ended, "copies are left");
     fake_cuda_stop();
-    cr_assert_eq(link_count_fds(), fds);
+    cr_assert_eq(holmes_self_fds(), fds);
 }
 
 static void deregister(struct link *l, struct buf *from, struct buf *to)

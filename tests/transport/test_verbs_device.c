@@ -15,6 +15,7 @@
 #include "../support/patience.h"
 #include "clock.h"
 #include "log.h"
+#include "self.h"
 #include "transport/verbs/verbs.h"
 #include "wire_pair.h"
 
@@ -609,10 +610,10 @@ Test(verbs_device, port_that_is_down_is_not_opened)
 
     cr_assert_eq(wire->load(why, sizeof why), 0, "%s", why);
     shell("ip link set own%d down");
-    before = open_descriptors();
+    before = holmes_self_fds();
     cr_assert_eq(wire->nic_open(&nic, 0, 0, &wn), -ENETDOWN);
     nic.rdma.port = 2;
     cr_assert_lt(wire->nic_open(&nic, 0, 0, &wn), 0, "it has one port");
-    cr_assert_eq(open_descriptors(), before);
+    cr_assert_eq(holmes_self_fds(), before);
     private_device_remove();
 }

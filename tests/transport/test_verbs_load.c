@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "self.h"
 #include "transport/driver.h"
 #include "wire_pair.h"
 
@@ -91,9 +92,9 @@ Test(verbs_load, device_that_is_not_there_leaves_no_descriptor)
 
     expect_loaded();
     cr_assert_eq(wire->nic_open(&nic, 0, 0, &wn), -ENODEV);
-    before = open_descriptors();
+    before = holmes_self_fds();
     cr_assert_eq(wire->nic_open(&nic, 0, 0, &wn), -ENODEV);
-    cr_assert_eq(open_descriptors(), before);
+    cr_assert_eq(holmes_self_fds(), before);
 }
 
 static char idle_line[512];

@@ -14,6 +14,7 @@
 #include "../support/patience.h"
 #include "../support/spawn.h"
 #include "clock.h"
+#include "self.h"
 #include "wire_pair.h"
 
 static const struct test_nics *nics;
@@ -84,13 +85,13 @@ struct victim {
 
 static int victim_main(const void *arg, const int *fds)
 {
-    struct half mine, peer;
     const int in = fds[0], out = fds[1];
+    struct half mine, peer;
     struct wire_end e;
 
-    end_open(&e, wire, &nics->from);
     (void)arg;
     choose_nics();
+    end_open(&e, wire, &nics->from);
     mine = half_make(&e, WIRE_CONNECT);
     pipe_write(out, &mine, sizeof mine);
     pipe_read(in, &peer, sizeof peer);
@@ -388,14 +389,14 @@ Test(wire_lanes, thousand_lanes_one_after_another_leave_no_descriptor)
     int before;
 
     pair_open(&p, wire, 0);
-    before = open_descriptors();
+    before = holmes_self_fds();
     for (int i = 0; i < 1000; i++) {
         pair_raise(&p);
         wire->lane_close(p.from.lanes[0]);
         wire->lane_close(p.to.lanes[0]);
         p.from.nlanes = p.to.nlanes = 0;
     }
-    cr_assert_eq(open_descriptors(), before);
+    cr_assert_eq(holmes_self_fds(), before);
     pair_close(&p);
 }
 
@@ -406,12 +407,12 @@ Test(wire_lanes, hundred_nics_one_after_another_leave_no_descriptor)
 
     pair_open(&p, wire, 1); /* what the library keeps for good is open now */
     pair_close(&p);
-    before = open_descriptors();
+    before = holmes_self_fds();
     for (int i = 0; i < 100; i++) {
         pair_open(&p, wire, 1);
         pair_close(&p);
     }
-    cr_assert_eq(open_descriptors(), before);
+    cr_assert_eq(holmes_self_fds(), before);
 }
 
 Test(wire_lanes, descriptors_are_as_few_as_documented)
@@ -422,16 +423,16 @@ Test(wire_lanes, descriptors_are_as_few_as_documented)
     int before;
 
     end_open(&e, wire, &nics->to);
-    before = open_descriptors();
+    before = holmes_self_fds();
     cr_assert_eq(wire->cq_open(e.wn, &cq), 0);
-    cr_assert_leq(open_descriptors() - before, 3, "of a completion queue");
+    cr_assert_leq(holmes_self_fds() - before, 3, "of a completion queue");
     wire->cq_close(cq);
     end_close(&e);
 
     pair_open(&p, wire, 1);
-    before = open_descriptors();
+    before = holmes_self_fds();
     pair_raise(&p);
-    cr_assert_leq(open_descriptors() - before, 2 * pair_streams(), "of the two ends of a lane");
+    cr_assert_leq(holmes_self_fds() - before, 2 * pair_streams(), "of the two ends of a lane");
     pair_close(&p);
 }
 
@@ -469,7 +470,7 @@ Test(wire_lanes, running_out_of_descriptors_is_said_at_every_step_and_leaks_none
     cr_assert_eq(open_everything(&accepting), 0);
     wire->nic_progress(e.wn);
     wire->nic_progress(e.wn);
-    before = open_descriptors();
+    before = holmes_self_fds();
     lowest = dup(0); /* below it there is no free one */
     cr_assert_eq(close(lowest), 0);
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -480,7 +481,7 @@ Test(wire_lanes, running_out_of_descriptors_is_said_at_every_step_and_leaks_none
         rc = open_everything(&accepting);
         cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
         cr_assert(rc == 0 || rc == -EMFILE, "room for %d: %s", room, strerror(-rc));
-        cr_assert_eq(open_descriptors(), before, "room for %d", room);
+        cr_assert_eq(holmes_self_fds(), before, "room for %d", room);
     }
     cr_assert_eq(rc, 0);
     cr_assert_gt(room, 1, "the limit did not bind");

@@ -14,6 +14,7 @@
 #include "../support/patience.h"
 #include "../support/spawn.h"
 #include "clock.h"
+#include "self.h"
 #include "transport.h"
 #include "transport/tcp_peer.h"
 #include "wire_pair.h"
@@ -150,7 +151,7 @@ static bool wait_descriptors(struct wire_end *e, int n, int timeout_ms)
     do {
         errno = EAGAIN;
         e->ops->nic_progress(e->wn);
-        if (open_descriptors() == n)
+        if (holmes_self_fds() == n)
             return true;
     } while (!holmes_deadline_passed(deadline));
     return false;
@@ -195,7 +196,7 @@ Test(wire_listen, strangers_cost_nothing_and_keep_nobody_out)
     listen_end_open(&b);
     probe = half_make(&b, WIRE_ACCEPT);
     port = blob_address(&probe);
-    before = open_descriptors();
+    before = holmes_self_fds();
     for (int i = 0; i < 20; i++) {
         stranger_say(&port, "", 0);
         stranger_say(&port, "abc", 3);
@@ -211,7 +212,7 @@ Test(wire_listen, strangers_cost_nothing_and_keep_nobody_out)
     }
     expect_pair_up_within(&a, &b, patience_ms(1000));
     cr_assert(wait_descriptors(&b, before, PAIR_TIMEOUT_MS), "%d descriptors instead of %d",
-              open_descriptors(), before);
+              holmes_self_fds(), before);
     cr_assert_eq(wire->lane_poll(probe.lane), -EAGAIN);
     wire->lane_close(probe.lane);
     end_close(&a);
@@ -234,7 +235,7 @@ static void silent_beyond_the_bound(int awaited)
     for (int i = 0; i < awaited; i++)
         probes[i] = half_make(&b, WIRE_ACCEPT);
     port = blob_address(&probes[0]);
-    before = open_descriptors();
+    before = holmes_self_fds();
     for (int i = 0; i < silent; i++)
         fds[i] = stranger_connect(&port);
     expect_pair_up_within(&a, &b, patience_ms(1000));
@@ -252,7 +253,7 @@ static void silent_beyond_the_bound(int awaited)
     for (int i = 0; i < silent; i++)
         close(fds[i]);
     cr_assert(wait_descriptors(&b, before, PAIR_TIMEOUT_MS), "%d descriptors instead of %d",
-              open_descriptors(), before);
+              holmes_self_fds(), before);
     for (int i = 0; i < awaited; i++)
         wire->lane_close(probes[i].lane);
     end_close(&a);
@@ -279,7 +280,7 @@ Test(wire_listen, closing_a_nic_ends_silent_strangers)
 
     listen_end_open(&e); /* what the library keeps for good is open now */
     end_close(&e);
-    before = open_descriptors();
+    before = holmes_self_fds();
     listen_end_open(&e);
     probe = half_make(&e, WIRE_ACCEPT);
     port = blob_address(&probe);
@@ -292,7 +293,7 @@ Test(wire_listen, closing_a_nic_ends_silent_strangers)
     end_close(&e);
     for (int i = 0; i < 20; i++)
         close(fds[i]);
-    cr_assert_eq(open_descriptors(), before);
+    cr_assert_eq(holmes_self_fds(), before);
 }
 
 /* ---- addresses and ports ------------------------------------------------------------------ */
@@ -321,9 +322,9 @@ Test(wire_listen, exhausted_port_range_is_said)
     fd = listener_at(&at);
     port = ntohs(at.sin_port);
     cr_assert_eq(wire->load(why, sizeof why), 0, "%s", why);
-    before = open_descriptors();
+    before = holmes_self_fds();
     cr_assert_eq(wire->nic_open(&nic, port, port, &wn), -EADDRINUSE);
-    cr_assert_eq(open_descriptors(), before);
+    cr_assert_eq(holmes_self_fds(), before);
     close(fd);
     cr_assert_eq(wire->nic_open(&nic, port, port, &wn), 0);
     wire->nic_close(wn);
@@ -375,12 +376,12 @@ Test(wire_listen, one_port_serves_two_hundred_jobs_in_a_row)
 /* Opens a NIC on the port, forks a child that lives on, and dies. */
 static int die_with_a_child(const void *arg, const int *fds)
 {
-    struct holmes_nic nic = loopback_nic();
     const int hold = fds[0], ready = fds[1];
+    struct holmes_nic nic = loopback_nic();
     struct wire_nic *wn;
     char why[512], byte = 1;
-
     uint16_t port;
+
     choose_wire();
     memcpy(&port, arg, sizeof port);
     if (wire->load(why, sizeof why) != 0 || wire->nic_open(&nic, port, port, &wn) != 0)

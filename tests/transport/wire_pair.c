@@ -1,7 +1,6 @@
 #include "wire_pair.h"
 
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <errno.h>
 #include <net/if.h>
 #include <sched.h>
@@ -166,16 +165,4 @@ void loopback_alone(void)
     cr_assert_geq(fd, 0);
     cr_assert_eq(ioctl(fd, SIOCSIFFLAGS, &up), 0, "%s", strerror(errno));
     close(fd);
-}
-
-int open_descriptors(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int n = -1; /* the directory's own */
-
-    cr_assert_not_null(dir);
-    for (struct dirent *e = readdir(dir); e; e = readdir(dir))
-        n += e->d_name[0] != '.';
-    closedir(dir);
-    return n;
 }

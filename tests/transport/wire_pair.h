@@ -72,7 +72,4 @@ void end_post(struct wire_end *e, struct wire_end *other, int lane, const struct
  * share the host's. */
 void loopback_alone(void);
 
-/* Descriptors open in this process. */
-int open_descriptors(void);
-
 #endif

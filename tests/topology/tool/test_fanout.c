@@ -1,6 +1,5 @@
 /* Real children: shells that stand for hosts. HOST is the name of each. */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,23 +9,12 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "self.h"
 #include "topology/tool/fanout.h"
 
 #define LAUNCHER "env HOST={host}"
 
 static char *argv[] = {"sh", "-c", NULL, NULL};
-
-static int count_fds(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-
-    cr_assert_not_null(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
 
 static struct holmes_fanout *fan(struct holmes_fanout_options o, const char *script,
                                  const char *const *hosts, int n)
@@ -77,7 +65,7 @@ Test(fanout, gathers_what_every_host_says_in_order)
 {
     char names[200][16], want[32];
     const char *hosts[200];
-    int fds = count_fds();
+    int fds = holmes_self_fds();
     struct holmes_fanout *f;
 
     host_names(names, hosts, 200);
@@ -96,7 +84,7 @@ Test(fanout, gathers_what_every_host_says_in_order)
     }
     holmes_fanout_destroy(f);
     no_child_is_left();
-    cr_assert_eq(count_fds(), fds, "descriptors are left");
+    cr_assert_eq(holmes_self_fds(), fds, "descriptors are left");
 }
 
 /* Each host waits until as many are there as may run at once, and none sees more. */
@@ -161,7 +149,7 @@ Test(fanout, names_a_launcher_that_is_not_there)
 {
     static const char *const hosts[] = {"a", "b"};
     char text[256];
-    int fds = count_fds();
+    int fds = holmes_self_fds();
     struct holmes_fanout *f = fan(
         (struct holmes_fanout_options){.launcher = "no-such-launcher {host}"}, "true", hosts, 2);
 
@@ -172,7 +160,7 @@ Test(fanout, names_a_launcher_that_is_not_there)
     cr_assert_str_eq(text, "cannot start no-such-launcher: No such file or directory");
     holmes_fanout_destroy(f);
     no_child_is_left();
-    cr_assert_eq(count_fds(), fds);
+    cr_assert_eq(holmes_self_fds(), fds);
 }
 
 /* One hangs and ignores SIGTERM, with a child of its own that does the same. */
@@ -343,9 +331,9 @@ static void ends_on(int sig)
     cr_assert_eq(holmes_fanout_result(f, 0)->state, HOLMES_FANOUT_STOPPED);
     cr_assert_eq(t.ended, 3);
     no_child_is_left();
-    fds = count_fds();
+    fds = holmes_self_fds();
     holmes_fanout_destroy(f);
-    cr_assert_eq(count_fds(), fds - 1, "more than the signalfd was left until then");
+    cr_assert_eq(holmes_self_fds(), fds - 1, "more than the signalfd was left until then");
 }
 
 Test(fanout, a_signal_ends_all_children, .timeout = 60)
@@ -358,7 +346,7 @@ Test(fanout, a_signal_ends_all_children, .timeout = 60)
 Test(fanout, destroy_ends_what_still_runs, .timeout = 60)
 {
     struct talk t = {0};
-    int fds = count_fds();
+    int fds = holmes_self_fds();
     struct holmes_fanout *f = talk_fan(&t, "echo $$; exec sleep 1000", 3);
 
     while (t.lines < 3)
@@ -366,7 +354,7 @@ Test(fanout, destroy_ends_what_still_runs, .timeout = 60)
     holmes_fanout_destroy(f);
     no_child_is_left();
     process_ends(atoi(t.last));
-    cr_assert_eq(count_fds(), fds);
+    cr_assert_eq(holmes_self_fds(), fds);
 }
 
 Test(fanout, bad_hosts_and_launchers_are_refused_before_anything_starts)
@@ -375,7 +363,7 @@ Test(fanout, bad_hosts_and_launchers_are_refused_before_anything_starts)
     struct holmes_fanout_options o = {.argv = argv, .launcher = "ssh"};
     struct holmes_fanout *f = NULL;
     char why[256];
-    int fds = count_fds();
+    int fds = holmes_self_fds();
 
     cr_assert_eq(holmes_fanout_create(&o, hosts, 1, &f, why, sizeof why), -EINVAL);
     cr_assert(strstr(why, "no {host}"), "%s", why);
@@ -383,7 +371,7 @@ Test(fanout, bad_hosts_and_launchers_are_refused_before_anything_starts)
     cr_assert_eq(holmes_fanout_create(&o, hosts, 2, &f, why, sizeof why), -EINVAL);
     cr_assert(strstr(why, "\"-oProxyCommand=sh\""), "%s", why);
     cr_assert_null(f);
-    cr_assert_eq(count_fds(), fds);
+    cr_assert_eq(holmes_self_fds(), fds);
 }
 
 Test(fanout, no_hosts_are_done_at_once)
