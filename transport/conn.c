@@ -262,6 +262,31 @@ static void watch_bye(struct holmes_conn *c)
         peer_gone(c, 0, c->sending ? 0 : GONE_DRAIN_MS);
 }
 
+static int first_lane_error(const struct holmes_conn *c)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < c->nlanes; i++)
+        rc = c->ops->lane_poll(c->lanes[i]);
+    return rc == -EAGAIN ? 0 : rc;
+}
+
+/* The network between the ends is gone where the handshake socket went, but a connection of several
+ * streams, perhaps of other NICs, learns by those whether it ends. */
+static bool lanes_outlive(const struct holmes_conn *c, int oob_error)
+{
+    switch (oob_error) {
+    case -ETIMEDOUT:
+    case -EHOSTUNREACH:
+    case -EHOSTDOWN:
+    case -ENETUNREACH:
+    case -ENETDOWN:
+        return c->ops->bundles && c->nstreams > 1 && first_lane_error(c) == 0;
+    default:
+        return false;
+    }
+}
+
 static void watch_oob(struct holmes_conn *c)
 {
     char why[160];
@@ -284,6 +309,10 @@ static void watch_oob(struct holmes_conn *c)
         holmes_warn(NET, "conn %llu: peer %s (%s) %s", (unsigned long long)c->id, c->peer_addr,
                     c->peer_host, why);
         peer_gone(c, -EPROTO, 0);
+    } else if (lanes_outlive(c, rc)) {
+        holmes_warn(NET,
+                    "conn %llu: the handshake socket to %s (%s) is lost (%s), its streams go on",
+                    (unsigned long long)c->id, c->peer_addr, c->peer_host, holmes_strerror(rc));
     } else {
         /* After a time-out of the peer's kernel nothing is on its way. */
         peer_gone(c, rc, rc == -ETIMEDOUT ? 0 : GONE_DRAIN_MS);
@@ -304,15 +333,6 @@ static void watch_stall(struct holmes_conn *c)
     holmes_warn(NET, "conn %llu: nothing moved for %llu s on %s with %s (%s): %s",
                 (unsigned long long)c->id, (unsigned long long)((now - c->q.moved_ns) / 1000000000),
                 c->ops->name, c->peer_addr, c->peer_host, what);
-}
-
-static int first_lane_error(const struct holmes_conn *c)
-{
-    int rc = 0;
-
-    for (int i = 0; rc == 0 && i < c->nlanes; i++)
-        rc = c->ops->lane_poll(c->lanes[i]);
-    return rc == -EAGAIN ? 0 : rc;
 }
 
 int conn_wire_error(struct holmes_conn *c, int error)
@@ -343,6 +363,8 @@ bool conn_settle(struct holmes_conn *c)
     rc = request_poll(c);
     if (rc == 0)
         rc = request_push(c, false, &sent);
+    for (int i = 0; rc == 0 && sent && c->ops->lane_settled && i < c->nlanes; i++)
+        sent = c->ops->lane_settled(c->lanes[i]);
     if (rc != 0)
         conn_wire_error(c, rc);
     return sent || rc != 0;

@@ -110,7 +110,8 @@ void conn_fail(struct holmes_conn *c, int error);
  * after failing it. */
 int conn_watch(struct holmes_conn *c);
 
-/* Lock held. Sends all that is held back. False: the kernel does not take it now. */
+/* Lock held. Sends all that is held back. False: the kernel does not take it now, or it may have to
+ * be said again. */
 bool conn_settle(struct holmes_conn *c);
 
 /* Lock held. The wire refused or reported something. A lost peer: 0, and conn_watch fails the

@@ -170,6 +170,10 @@ struct wire_ops {
      * waits until the peer's kernel has all that was posted, for half a second at most, and not at
      * all for a peer that is gone. */
     void (*lane_linger)(struct wire_lane *lane);
+    /* Optional, of a wire whose lanes lose parts of themselves and go on: false while word of what
+     * has arrived may still have to be told again, so that somebody must go on to poll though
+     * nothing is asked of the connection. */
+    bool (*lane_settled)(struct wire_lane *lane);
     /* Afterwards nothing of this lane lands and none of its contexts is reported any more. NULL is
      * fine. */
     void (*lane_close)(struct wire_lane *lane);

@@ -38,7 +38,7 @@ static void send_for(struct held *h, struct holmes_conn *c)
     if (c->held_tick == h->tick || pthread_mutex_trylock(&c->lock) != 0)
         return;
     holmes_list_remove(&c->held_link);
-    if (!conn_settle(c)) { /* the kernel takes no more now */
+    if (!conn_settle(c)) {
         c->held_tick = h->tick;
         holmes_list_append(&h->conns, &c->held_link);
     }

@@ -88,7 +88,7 @@ void oob_fork_guard_remove(int fd)
 
 /* Keepalive lets the peer's kernel answer for a process that is stopped or busy, and notices a cut
  * link when nothing is in flight; TCP_USER_TIMEOUT does so when something is. */
-static void set_peer_timeout(int fd)
+void oob_peer_timeout(int fd)
 {
     int timeout_s = (int)holmes_env_int(HOLMES_ENV_PEER_TIMEOUT);
     int idle_s = timeout_s / 3 > 0 ? timeout_s / 3 : 1;
@@ -113,7 +113,7 @@ static void oob_reset(struct oob *o, int fd)
 void oob_init(struct oob *o, int fd)
 {
     oob_reset(o, fd);
-    set_peer_timeout(fd);
+    oob_peer_timeout(fd);
     oob_fork_guard_add(fd);
 }
 

@@ -24,6 +24,9 @@ struct oob {
 /* Takes over a connected or connecting socket (closed by oob_close). Sets no-delay, keepalive and
  * the peer time-out. */
 void oob_init(struct oob *o, int fd);
+/* Of a TCP socket: no-delay, and an error when the peer's kernel is silent for HOLMES_PEER_TIMEOUT,
+ * whether something is in flight or not. */
+void oob_peer_timeout(int fd);
 void oob_close(struct oob *o);
 /* The socket changes hands: `from` is closed without closing it. */
 void oob_move(struct oob *to, struct oob *from);

@@ -534,6 +534,9 @@ int holmes_test(struct holmes_request *r, bool *done, size_t *lens)
             c->q.bytes += r->msg[0].len;
         }
         request_release(r);
+        /* The caller may not look again, but should streams die the peer must still be told. */
+        if (c->nstreams > 1 && c->q.outstanding == 0 && c->ops->lane_settled)
+            held_add(&c->t->held, c);
         *done = true;
         rc = 0;
     } else if (rc != 0) {

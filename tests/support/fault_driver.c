@@ -337,6 +337,11 @@ static int fault_mr_reg_dmabuf(struct wire_nic *wn, void *addr, size_t len, uint
                                 : -EOPNOTSUPP;
 }
 
+static bool fault_lane_settled(struct wire_lane *lane)
+{
+    return lane->under && under->lane_settled ? under->lane_settled(lane->under) : true;
+}
+
 static void fault_lane_linger(struct wire_lane *lane)
 {
     if (lane->under && under->lane_linger)
@@ -387,6 +392,7 @@ static struct wire_ops fault_ops = {
     .lane_post = fault_lane_post,
     .lane_flush = fault_lane_flush,
     .lane_linger = fault_lane_linger,
+    .lane_settled = fault_lane_settled,
     .lane_close = fault_lane_close,
 };
 

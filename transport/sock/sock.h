@@ -42,17 +42,19 @@ struct sock_head {
     uint32_t imm;
     uint32_t landed; /* the writer of this head has the peer's writes up to this one */
     uint8_t flags;   /* SOCK_HAS_IMM ... */
-    uint8_t zero[3];
+    uint8_t lost;    /* bit i: the writer of this head lost stream i, and reads no more of it */
+    uint8_t zero[2];
 };
 #define SOCK_HAS_IMM  1u /* the immediate is told once all writes up to this one are here */
 #define SOCK_TELL     2u /* the peer waits for `landed` to reach this write */
-#define SOCK_ONLY_ACK 4u /* no write: nothing but `landed` counts, all else is zero */
+#define SOCK_ONLY_ACK 4u /* no write: nothing but `landed` and `lost` counts, all else is zero */
+#define SOCK_AGAIN    8u /* a lost stream had this piece: it may be here already */
 _Static_assert(sizeof(struct sock_head) == 40, "no padding");
 
 #define SOCK_MAX_WRITE ((size_t)1 << 30)
 
-/* 0 or -EPROTO: unknown flags, lengths beyond SOCK_MAX_WRITE or each other, nothing in it at all.
- */
+/* 0 or -EPROTO: unknown flags, lengths beyond SOCK_MAX_WRITE or each other, nothing in it at all, a
+ * piece sent again though no stream is lost. */
 int holmes_sock_head_check(const struct sock_head *h);
 
 /* ---- objects ------------------------------------------------------------------------------ */
@@ -62,7 +64,8 @@ int holmes_sock_head_check(const struct sock_head *h);
 #define SOCK_WRITES_MAX    1024 /* posted to a lane and not known to have landed; a power of 2 */
 #define SOCK_BATCH         16   /* pieces in one system call */
 #define SOCK_READ_AHEAD    4096
-#define SOCK_STRANGERS_MAX 64 /* beside those that are awaited */
+#define SOCK_PART_MIN      (32u * 1024) /* bytes of a piece on average, at least */
+#define SOCK_STRANGERS_MAX 64           /* beside those that are awaited */
 #define SOCK_MATES_MAX     16
 
 struct sock_mr {
@@ -91,6 +94,8 @@ struct wire_nic {
     int listen_fd;
     struct holmes_addr listen;
     atomic_bool route_warned;
+    atomic_uint_fast64_t link_looked_ns; /* when link_down was found out */
+    atomic_bool link_down;
 
     pthread_mutex_t lock;
     struct holmes_list gates;   /* sock_gate.node, of lanes that are up no longer than a look */
@@ -129,6 +134,16 @@ struct sock_copies {
     uint64_t first, end;
 };
 
+/* Pieces that were dealt: `len` bytes at `offset` of write `seq`. A ring that grows. */
+struct sock_dealt {
+    uint32_t seq, offset, len;
+};
+struct sock_dealt_ring {
+    struct sock_dealt *at;
+    uint32_t size; /* 0 or a power of 2 */
+    uint32_t first, end;
+};
+
 /* Sending half of a lane. Numbers of writes: [1, landed] the peer has, (landed, dealt] are with the
  * streams, (dealt, posted] wait; of write dealt + 1 the first `dealt_len` bytes are dealt. */
 struct sock_sender {
@@ -137,7 +152,8 @@ struct sock_sender {
     struct sock_copies copies;
     uint32_t reported, landed, dealt, posted;
     size_t dealt_len;
-    uint64_t waiting; /* bytes not dealt */
+    uint64_t waiting;             /* bytes not dealt, or to be dealt again */
+    struct sock_dealt_ring again; /* pieces of lost streams, dealt before anything new */
 };
 
 /* What the peer's writes have brought. */
@@ -147,6 +163,8 @@ struct sock_arrival {
     uint32_t write_len, imm;
     uint32_t announced; /* bytes of it, by the heads of its pieces */
     uint32_t left;      /* bytes to come */
+    uint64_t *parts;    /* of a write in several pieces: their offsets, as announced */
+    uint32_t nparts, parts_cap;
 };
 struct sock_receiver {
     struct sock_arrival *ring; /* grows from nothing to SOCK_WRITES_MAX */
@@ -179,6 +197,7 @@ struct sock_stream {
     struct wire_lane *lane;
     int fd;              /* -1: none yet */
     struct wire_nic *wn; /* whose address it leaves by, or came in by */
+    struct holmes_addr peer;
     _Atomic(enum sock_rise) rise;
     uint8_t shake[TCP_REQUEST_LEN]; /* request to be sent, answer as it comes */
     size_t shaken;
@@ -189,14 +208,18 @@ struct sock_stream {
     size_t done;
     bool full; /* the kernel takes no more now */
     struct sock_speed speed;
+    struct sock_dealt_ring dealt; /* with several streams: what it was dealt and may be lost */
 
     uint8_t ahead[sizeof(struct sock_head)]; /* the part of a head that has been read */
     size_t nahead;
     struct sock_head head; /* of the piece that is arriving */
     uint32_t left;         /* of its bytes; 0: none is arriving */
+    bool again;            /* they are here already: nobody keeps them */
     unsigned idle;         /* reads in a row that brought nothing */
     bool busy;             /* its driver is in the kernel with it and holds no lane lock */
+    bool reset;            /* the kernel has told us, once, that it takes no more of ours */
     bool ended;            /* the peer says nothing more */
+    int lost; /* why it neither carries nor brings anything any more, its fd still open; else 0 */
 };
 
 struct wire_lane {
@@ -208,10 +231,13 @@ struct wire_lane {
     struct sock_gate gates[HOLMES_BUNDLE_MAX]; /* accepting: on each of them */
     struct holmes_list node, in_cq;
     struct holmes_addr via; /* connecting: see wire_ops.lane_via; family 0 until told */
-    uint64_t secret; /* accepting: ours, connecting: the peer's; stream i quotes secret + i */
-    int nstreams, nended;
+    uint64_t secret;      /* accepting: ours, connecting: the peer's; stream i quotes secret + i */
+    int nstreams, nended; /* ended and not lost */
     atomic_int nrisen;
-    uint64_t ended_ns; /* when the first stream ended */
+    uint64_t ended_ns;  /* when the first stream ended */
+    uint8_t lost, said; /* bit i: stream i is, and the user was told */
+    bool tell_lost;     /* no head has said so yet */
+    uint64_t next_watch_ns;
     atomic_int status; /* -EAGAIN rising, 0 up, else the first error */
     bool shared;       /* several threads drive its streams; set before the second one does */
     pthread_mutex_t lock;
@@ -235,7 +261,8 @@ static inline void sock_lane_unlock(struct wire_lane *lane)
 }
 
 /* Around the copies of bulk, which others need not wait for: nobody else touches the stream's hand
- * and what arrives on it meanwhile. */
+ * and what arrives on it meanwhile. Who is between them waits for no lock that a thread may hold
+ * which waits until the stream is not busy (holmes_sock_stream_lost). */
 static inline void sock_stream_enter_kernel(struct sock_stream *s)
 {
     s->busy = true;
@@ -288,8 +315,30 @@ int holmes_sock_lane_report(struct wire_lane *lane, struct wire_event *events, i
 /* The peer has our writes up to `landed`. False: it cannot. */
 bool holmes_sock_lane_landed(struct wire_lane *lane, uint32_t landed);
 
+/* sock_lost.c: the stream is gone, and the lane with it unless others are left, over which what it
+ * had goes again. Waits, with the lane unlocked, until its driver is not in the kernel with it. */
+void holmes_sock_stream_lost(struct sock_stream *s, int error);
+/* The peer says in a head that came by `s` which streams it lost. False: no more comes by `s`. */
+bool holmes_sock_peer_lost(struct sock_stream *s, uint8_t lost);
+/* Before a stream of several is dealt a piece. False: no memory. */
+bool holmes_sock_dealt_note(struct sock_stream *s, const struct sock_dealt *piece);
+/* The oldest piece to be sent again, NULL: none. Those that the peer has after all are dropped. */
+const struct sock_dealt *holmes_sock_again_next(struct sock_sender *o);
+/* Now and then, with several streams: those of a NIC whose link is down, and those whose peer has
+ * stopped to acknowledge while others go on, are lost. */
+void holmes_sock_lane_watch(struct wire_lane *lane);
+static inline bool sock_stream_lives(const struct sock_stream *s)
+{
+    return s->lost == 0 && !s->ended;
+}
+
 /* sock_recv.c: reads what has come on the streams that are worth a look in this poll. */
 void holmes_sock_lane_read(struct wire_lane *lane);
+/* All that has come on the stream. */
+void holmes_sock_stream_drain(struct sock_stream *s);
+void holmes_sock_receiver_fini(struct sock_receiver *in);
+/* What a lost stream has brought of the piece that was arriving does not count. */
+void holmes_sock_arrival_drop(struct sock_stream *s);
 /* Immediates of the writes that are here, in order; the number of events. */
 int holmes_sock_lane_deliver(struct wire_lane *lane, struct wire_event *events, int max);
 

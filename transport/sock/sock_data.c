@@ -34,6 +34,8 @@ int holmes_sock_cq_poll(struct wire_cq *cq, struct wire_event *events, int max)
         if (holmes_sock_lane_poll(lane) == 0) {
             holmes_sock_lane_send(lane, true, false);
             holmes_sock_lane_read(lane);
+            if (lane->nstreams > 1)
+                holmes_sock_lane_watch(lane);
         }
         n += holmes_sock_lane_deliver(lane, events + n, max - n);
         n += holmes_sock_lane_report(lane, events + n, max - n);

@@ -161,7 +161,7 @@ static bool stream_is_gone(const struct sock_stream *s)
 {
     struct pollfd p = {.fd = s->fd};
 
-    return poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP);
+    return s->lost == 0 && poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP);
 }
 
 /* Whether the peer's kernel has all that this one was given. */
@@ -169,7 +169,7 @@ static bool stream_is_through(const struct sock_stream *s)
 {
     int left = 0;
 
-    return ioctl(s->fd, SIOCOUTQ, &left) != 0 || left == 0;
+    return s->lost != 0 || ioctl(s->fd, SIOCOUTQ, &left) != 0 || left == 0;
 }
 
 /* Copied writes may be said to be done before the peer has them. To close a stream whose own unread
@@ -197,6 +197,17 @@ void holmes_sock_lane_linger(struct wire_lane *lane)
     sock_lane_unlock(lane);
 }
 
+bool holmes_sock_lane_settled(struct wire_lane *lane)
+{
+    bool through = true;
+
+    if (lane->nstreams == 1 || holmes_sock_lane_poll(lane) != 0)
+        return true;
+    for (int i = 0; through && i < lane->nstreams; i++)
+        through = stream_is_through(&lane->streams[i]);
+    return through;
+}
+
 static void stream_close(struct sock_stream *s)
 {
     if (s->fd < 0)
@@ -222,11 +233,14 @@ void holmes_sock_lane_close(struct wire_lane *lane)
         holmes_list_remove(&lane->gates[i].node);
         pthread_mutex_unlock(&lane->gates[i].wn->lock);
     }
-    for (int i = 0; i < lane->nstreams; i++)
+    for (int i = 0; i < lane->nstreams; i++) {
         stream_close(&lane->streams[i]);
+        free(lane->streams[i].dealt.at);
+    }
+    free(lane->out.again.at);
     free(lane->out.ring);
     free(lane->out.copies.bytes);
-    free(lane->in.ring);
+    holmes_sock_receiver_fini(&lane->in);
     pthread_mutex_destroy(&lane->lock);
     free(lane);
 }

@@ -131,5 +131,6 @@ const struct wire_ops holmes_wire_sock = {
     .lane_streams = holmes_sock_lane_streams,
     .lane_post = holmes_sock_lane_post,
     .lane_linger = holmes_sock_lane_linger,
+    .lane_settled = holmes_sock_lane_settled,
     .lane_close = holmes_sock_lane_close,
 };

@@ -18,6 +18,7 @@ void holmes_sock_lane_via(struct wire_lane *lane, const struct holmes_addr *peer
 int holmes_sock_lane_poll(struct wire_lane *lane);
 int holmes_sock_lane_streams(const struct wire_lane *lane);
 void holmes_sock_lane_linger(struct wire_lane *lane);
+bool holmes_sock_lane_settled(struct wire_lane *lane);
 void holmes_sock_lane_close(struct wire_lane *lane);
 /* sock_data.c */
 int holmes_sock_cq_open(struct wire_nic *wn, struct wire_cq **out);

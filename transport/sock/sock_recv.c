@@ -21,11 +21,11 @@ int holmes_sock_head_check(const struct sock_head *h)
 {
     bool only_ack = h->flags == SOCK_ONLY_ACK;
 
-    if (h->zero[0] | h->zero[1] | h->zero[2])
+    if (h->zero[0] | h->zero[1] || (h->flags & SOCK_AGAIN && h->lost == 0))
         return -EPROTO;
     if (only_ack)
         return h->key || h->offset || h->len || h->write_len || h->seq || h->imm ? -EPROTO : 0;
-    if (h->flags & ~(SOCK_HAS_IMM | SOCK_TELL) || h->write_len > SOCK_MAX_WRITE ||
+    if (h->flags & ~(SOCK_HAS_IMM | SOCK_TELL | SOCK_AGAIN) || h->write_len > SOCK_MAX_WRITE ||
         h->len > h->write_len || (h->len == 0 && h->write_len > 0) ||
         (h->write_len == 0 && !(h->flags & SOCK_HAS_IMM)) ||
         (!(h->flags & SOCK_HAS_IMM) && h->imm != 0))
@@ -63,12 +63,65 @@ static int ring_grow(struct sock_receiver *in)
     return 0;
 }
 
+static bool part_is_here(const struct sock_arrival *a, uint64_t offset)
+{
+    for (uint32_t i = 0; i < a->nparts; i++)
+        if (a->parts[i] == offset)
+            return true;
+    return false;
+}
+
+/* More pieces than a true peer makes of a write are not kept account of. */
+static int part_add(struct sock_arrival *a, uint64_t offset)
+{
+    uint32_t max = 2 * SOCK_STREAMS_MAX + a->write_len / SOCK_PART_MIN, cap;
+    uint64_t *more;
+
+    if (a->nparts == max)
+        return -EPROTO;
+    if (a->nparts == a->parts_cap) {
+        cap = a->parts_cap > 0 ? 2 * a->parts_cap : 8;
+        more = realloc(a->parts, cap * sizeof *more);
+        if (!more)
+            return -ENOMEM;
+        a->parts = more;
+        a->parts_cap = cap;
+    }
+    a->parts[a->nparts++] = offset;
+    return 0;
+}
+
+static void arrival_end(struct sock_arrival *a)
+{
+    free(a->parts);
+    *a = (struct sock_arrival){.begun = false};
+}
+
+/* Whether the peer sends again what is here. */
+static bool is_here(const struct sock_receiver *in, const struct sock_head *h)
+{
+    const struct sock_arrival *a;
+    uint32_t ahead = h->seq - in->landed;
+
+    if (!(h->flags & SOCK_AGAIN))
+        return false;
+    if (ahead == 0 || ahead > UINT32_MAX / 2)
+        return true;
+    if (ahead > in->size)
+        return false;
+    a = arrival_at(in, h->seq);
+    return a->begun &&
+           (h->len < h->write_len ? part_is_here(a, h->offset) : a->announced == a->write_len);
+}
+
 /* The piece that the head announces. False after failing the lane. */
 static bool arrival_note(struct wire_lane *lane, const struct sock_head *h)
 {
     struct sock_receiver *in = &lane->in;
     uint32_t ahead = h->seq - in->landed;
+    uint8_t flags = h->flags & ~SOCK_AGAIN;
     struct sock_arrival *a;
+    int rc = 0;
 
     if (ahead == 0 || ahead > SOCK_WRITES_MAX)
         return refuse(lane, "a head out of turn");
@@ -81,18 +134,51 @@ static bool arrival_note(struct wire_lane *lane, const struct sock_head *h)
     a = arrival_at(in, h->seq);
     if (!a->begun)
         *a = (struct sock_arrival){.begun = true,
-                                   .flags = h->flags,
+                                   .flags = flags,
                                    .write_len = h->write_len,
                                    .imm = h->imm,
                                    .left = h->write_len};
-    else if (a->flags != h->flags || a->write_len != h->write_len || a->imm != h->imm)
+    else if (a->flags != flags || a->write_len != h->write_len || a->imm != h->imm)
         return refuse(lane, "pieces that do not belong together");
     else if (a->announced == a->write_len)
         return refuse(lane, "a piece too many");
     if (h->len > a->write_len - a->announced)
         return refuse(lane, "more bytes than it announced");
+    if (lane->nstreams > 1 && h->len < h->write_len)
+        rc = part_add(a, h->offset);
+    if (rc == -EPROTO)
+        return refuse(lane, "a write in too many pieces");
+    if (rc != 0) {
+        holmes_sock_lane_fail(lane, rc);
+        return false;
+    }
     a->announced += h->len;
     return true;
+}
+
+void holmes_sock_arrival_drop(struct sock_stream *s)
+{
+    struct sock_arrival *a = arrival_at(&s->lane->in, s->head.seq);
+
+    if (s->left > 0 && !s->again) {
+        a->announced -= s->head.len;
+        a->left += s->head.len - s->left;
+        for (uint32_t i = 0; i < a->nparts; i++) {
+            if (a->parts[i] == s->head.offset) {
+                a->parts[i] = a->parts[--a->nparts];
+                break;
+            }
+        }
+    }
+    s->left = 0;
+    s->nahead = 0;
+}
+
+void holmes_sock_receiver_fini(struct sock_receiver *in)
+{
+    for (uint32_t i = 0; i < in->size; i++)
+        free(in->ring[i].parts);
+    free(in->ring);
 }
 
 int holmes_sock_lane_deliver(struct wire_lane *lane, struct wire_event *events, int max)
@@ -105,7 +191,6 @@ int holmes_sock_lane_deliver(struct wire_lane *lane, struct wire_event *events, 
 
         if (!a->begun || a->left > 0)
             break;
-        a->begun = false;
         in->landed++;
         if (a->flags & SOCK_HAS_IMM)
             events[n++] = (struct wire_event){.type = WIRE_IMM, .imm = a->imm};
@@ -113,6 +198,7 @@ int holmes_sock_lane_deliver(struct wire_lane *lane, struct wire_event *events, 
         if (a->flags & SOCK_TELL || in->landed - in->told >= SOCK_WRITES_MAX / 4 ||
             in->untold_bytes >= SOCK_COPIES / 4)
             in->tell = true;
+        arrival_end(a);
     }
     return n;
 }
@@ -133,7 +219,8 @@ static uint8_t *arriving_at(struct sock_stream *s)
 static void arrived(struct sock_stream *s, size_t n)
 {
     s->left -= (uint32_t)n;
-    arrival_at(&s->lane->in, s->head.seq)->left -= (uint32_t)n;
+    if (!s->again)
+        arrival_at(&s->lane->in, s->head.seq)->left -= (uint32_t)n;
 }
 
 static bool take_head(struct sock_stream *s, const uint8_t *bytes)
@@ -145,19 +232,23 @@ static bool take_head(struct sock_stream *s, const uint8_t *bytes)
         return refuse(s->lane, "a head that is none");
     if (!holmes_sock_lane_landed(s->lane, h->landed))
         return refuse(s->lane, "that it has what was never sent");
+    if (h->lost & ~s->lane->lost && !holmes_sock_peer_lost(s, h->lost))
+        return false;
     if (h->flags == SOCK_ONLY_ACK)
         return true;
+    s->again = is_here(&s->lane->in, h);
     s->left = h->len;
-    return arrival_note(s->lane, h);
+    return s->again || arrival_note(s->lane, h);
 }
 
 static bool take_body(struct sock_stream *s, const uint8_t *bytes, size_t n)
 {
-    uint8_t *at = arriving_at(s);
+    uint8_t *at = s->again ? NULL : arriving_at(s);
 
-    if (!at)
+    if (!s->again && !at)
         return false;
-    memcpy(at, bytes, n);
+    if (at)
+        memcpy(at, bytes, n);
     arrived(s, n);
     return true;
 }
@@ -191,8 +282,10 @@ static void stream_end(struct sock_stream *s)
     s->ended = true;
     if (lane->nended++ == 0)
         lane->ended_ns = holmes_now_ns();
-    if (lane->nended == lane->nstreams)
-        holmes_sock_lane_fail(lane, -ECONNRESET);
+    for (int i = 0; i < lane->nstreams; i++)
+        if (sock_stream_lives(&lane->streams[i]))
+            return;
+    holmes_sock_lane_fail(lane, -ECONNRESET);
 }
 
 /* One system call: the rest of the arriving piece to its place, and what comes behind it. False: no
@@ -200,22 +293,29 @@ static void stream_end(struct sock_stream *s)
 static bool stream_read(struct sock_stream *s)
 {
     uint8_t ahead[SOCK_READ_AHEAD];
-    struct iovec iov[2] = {{.iov_len = s->left},
+    uint32_t direct = s->again ? 0 : s->left; /* what is here already is only read ahead */
+    struct iovec iov[2] = {{.iov_len = direct},
                            {.iov_base = ahead + s->nahead, .iov_len = sizeof ahead - s->nahead}};
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
     size_t wanted = iov[0].iov_len + iov[1].iov_len, kept = s->nahead, body;
     ssize_t n = -1;
     int error = 0;
 
-    sock_stream_enter_kernel(s);
+    sock_lane_unlock(s->lane);
     pthread_rwlock_rdlock(&s->lane->wn->mrs_lock);
-    if (s->left == 0 || (iov[0].iov_base = arriving_at(s))) {
+    sock_lane_lock(s->lane);
+    if (!sock_stream_lives(s)) { /* lost meanwhile */
+        pthread_rwlock_unlock(&s->lane->wn->mrs_lock);
+        return false;
+    }
+    sock_stream_enter_kernel(s);
+    if (direct == 0 || (iov[0].iov_base = arriving_at(s))) {
         n = recvmsg(s->fd, &msg, MSG_DONTWAIT);
         error = n < 0 ? errno : 0;
     }
     sock_stream_leave_kernel(s);
     if (n > 0) {
-        body = (size_t)n < s->left ? (size_t)n : s->left;
+        body = (size_t)n < direct ? (size_t)n : direct;
         if (body > 0)
             arrived(s, body);
         memcpy(ahead, s->ahead, kept);
@@ -224,17 +324,26 @@ static bool stream_read(struct sock_stream *s)
     }
     pthread_rwlock_unlock(&s->lane->wn->mrs_lock);
     s->idle = n > 0 ? 0 : s->idle + 1;
-    if (n == 0)
+    if (n == 0 && s->reset)
+        holmes_sock_stream_lost(s, -ECONNRESET);
+    else if (n == 0)
         stream_end(s);
     else if (error != 0 && error != EAGAIN && error != EINTR)
-        holmes_sock_lane_fail(s->lane, -error);
+        holmes_sock_stream_lost(s, -error);
     return n > 0 && (size_t)n == wanted;
+}
+
+void holmes_sock_stream_drain(struct sock_stream *s)
+{
+    while (sock_stream_lives(s) && holmes_sock_lane_poll(s->lane) == 0 && stream_read(s))
+        continue;
 }
 
 /* To look at an idle stream costs a system call; the first one carries control and is always. */
 static bool worth_a_look(const struct sock_stream *s, unsigned polls)
 {
-    return !s->ended && (s->idle < IDLE_READS || polls % IDLE_EVERY == 0 || s == s->lane->streams);
+    return sock_stream_lives(s) && (s->idle < IDLE_READS || polls % IDLE_EVERY == 0 ||
+                                    s == s->lane->streams || s->lane->lost != 0);
 }
 
 void holmes_sock_lane_read(struct wire_lane *lane)

@@ -34,13 +34,9 @@ static void answer_make(uint8_t out[SOCK_ANSWER_LEN])
     memcpy(out, answer, sizeof answer);
 }
 
-/* No delay, the peer time-out, closed in forked children. */
 static void fd_prepare(int fd)
 {
-    int on = 1, user_ms = (int)holmes_env_int(HOLMES_ENV_PEER_TIMEOUT) * 1000;
-
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof user_ms);
+    oob_peer_timeout(fd);
     oob_fork_guard_add(fd);
 }
 
@@ -75,17 +71,16 @@ static void stream_risen(struct sock_stream *s, int error)
         tcp_status_up(&lane->status);
 }
 
-static bool is_within_host(int fd)
+static bool is_within_host(const struct sock_stream *s)
 {
-    struct holmes_addr own = {.prefix_len = 0}, peer = {.prefix_len = 0};
-    socklen_t len = sizeof own.in6, peer_len = sizeof peer.in6;
+    struct holmes_addr own = {.prefix_len = 0};
+    socklen_t len = sizeof own.in6;
 
-    if (getsockname(fd, &own.sa, &len) != 0 || getpeername(fd, &peer.sa, &peer_len) != 0 ||
-        own.sa.sa_family != peer.sa.sa_family)
+    if (getsockname(s->fd, &own.sa, &len) != 0 || own.sa.sa_family != s->peer.sa.sa_family)
         return false;
     return own.sa.sa_family == AF_INET
-               ? own.in.sin_addr.s_addr == peer.in.sin_addr.s_addr
-               : memcmp(&own.in6.sin6_addr, &peer.in6.sin6_addr, sizeof own.in6.sin6_addr) == 0;
+               ? own.in.sin_addr.s_addr == s->peer.in.sin_addr.s_addr
+               : memcmp(&own.in6.sin6_addr, &s->peer.in6.sin6_addr, sizeof own.in6.sin6_addr) == 0;
 }
 
 /* Between two processes of a host there is no congestion, and pacing (BBR) only costs: Reno has
@@ -94,11 +89,13 @@ static bool is_within_host(int fd)
  * clear-to-sends and counts, and its acknowledgements: they go before bulk where a queue knows
  * priorities (TC_PRIO_INTERACTIVE).
  */
-static void stream_tune(const struct sock_stream *s)
+static void stream_tune(struct sock_stream *s)
 {
     int unsent = UNSENT_MAX, interactive = 6;
+    socklen_t len = sizeof s->peer.in6;
 
-    if (is_within_host(s->fd))
+    getpeername(s->fd, &s->peer.sa, &len);
+    if (is_within_host(s))
         setsockopt(s->fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
     if (s->lane->role == WIRE_ACCEPT)
         setsockopt(s->fd, SOL_SOCKET, SO_PRIORITY, &interactive, sizeof interactive);

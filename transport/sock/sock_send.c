@@ -122,10 +122,38 @@ static struct sock_piece *hand_add(struct sock_stream *s, const struct sock_head
 
     p->head = *head;
     p->head.landed = in->told = in->landed;
+    p->head.lost = s->lane->lost;
     in->untold_bytes = 0;
     in->tell = false;
+    s->lane->tell_lost = false;
     p->body = NULL;
     return p;
+}
+
+static void hand_add_piece(struct sock_stream *s, const struct sock_dealt *d, uint8_t flags)
+{
+    const struct sock_write *w = write_at(&s->lane->out, d->seq);
+    struct sock_piece *p = hand_add(s, &w->head);
+
+    p->head.offset = w->offset + d->offset;
+    p->head.len = d->len;
+    p->head.flags |= flags;
+    p->body = w->body ? w->body + d->offset : NULL;
+    s->lane->out.waiting -= d->len;
+}
+
+/* A piece keeps its bounds, so that the peer knows whether it has it. */
+static bool deal_again(struct sock_stream *s, const struct sock_dealt *next)
+{
+    struct sock_dealt d = *next;
+
+    if (d.len > 0 && holmes_sock_share(s->lane, s, d.len) == 0)
+        return false;
+    if (!holmes_sock_dealt_note(s, &d))
+        return false;
+    s->lane->out.again.first++;
+    hand_add_piece(s, &d, SOCK_AGAIN);
+    return true;
 }
 
 /* The next piece of what waits goes to the stream. False: it gets none now. */
@@ -133,23 +161,25 @@ static bool deal(struct sock_stream *s)
 {
     struct wire_lane *lane = s->lane;
     struct sock_sender *o = &lane->out;
-    const struct sock_write *w;
-    struct sock_piece *p;
+    const struct sock_dealt *again = holmes_sock_again_next(o);
+    struct sock_dealt d;
     size_t left, len;
 
-    if (o->dealt == o->posted || s->end - s->first == SOCK_BATCH)
+    if (s->end - s->first == SOCK_BATCH || !sock_stream_lives(s))
         return false;
-    w = write_at(o, o->dealt + 1);
-    left = w->head.write_len - o->dealt_len;
+    if (again)
+        return deal_again(s, again);
+    if (o->dealt == o->posted)
+        return false;
+    left = write_at(o, o->dealt + 1)->head.write_len - o->dealt_len;
     len = holmes_sock_share(lane, s, left);
     if (len == 0 && left > 0)
         return false;
-    p = hand_add(s, &w->head);
-    p->head.offset = w->offset + o->dealt_len;
-    p->head.len = (uint32_t)len;
-    p->body = w->body ? w->body + o->dealt_len : NULL;
+    d = (struct sock_dealt){o->dealt + 1, (uint32_t)o->dealt_len, (uint32_t)len};
+    if (lane->nstreams > 1 && !holmes_sock_dealt_note(s, &d))
+        return false;
+    hand_add_piece(s, &d, 0);
     o->dealt_len += len;
-    o->waiting -= len;
     if (len == left) {
         o->dealt++;
         o->dealt_len = 0;
@@ -209,10 +239,12 @@ static bool hand_send(struct sock_stream *s)
     } while (n < 0 && errno == EINTR);
     error = n < 0 ? errno : 0;
     sock_stream_leave_kernel(s);
-    if (error == EPIPE || error == ECONNRESET)
+    if (error == EPIPE || error == ECONNRESET) {
         s->idle = 0; /* what the peer sent before it closed may still be unread: its end tells */
-    else if (error != 0 && error != EAGAIN)
-        holmes_sock_lane_fail(s->lane, -error);
+        s->reset = true;
+    } else if (error != 0 && error != EAGAIN) {
+        holmes_sock_stream_lost(s, -error);
+    }
     if (n > 0) {
         hand_advance(s, (size_t)n);
         holmes_sock_share_note(s, (size_t)n);
@@ -223,13 +255,13 @@ static bool hand_send(struct sock_stream *s)
 
 static void stream_send(struct sock_stream *s, bool tell)
 {
-    bool more = true;
+    bool more = sock_stream_lives(s);
 
     while (more && holmes_sock_lane_poll(s->lane) == 0) {
         while (deal(s))
             continue;
-        /* A count that no head takes along goes alone. */
-        if (s->first == s->end && tell && s->lane->in.tell)
+        /* What no head takes along goes alone. */
+        if (s->first == s->end && (s->lane->tell_lost || (tell && s->lane->in.tell)))
             hand_add(s, &(struct sock_head){.flags = SOCK_ONLY_ACK});
         more = s->first != s->end && hand_send(s);
     }
@@ -246,7 +278,8 @@ bool holmes_sock_lane_send(struct wire_lane *lane, bool retry, bool tell)
             stream_send(s, tell);
         sent = sent && s->first == s->end;
     }
-    return sent && lane->out.dealt == lane->out.posted && !lane->in.tell;
+    return sent && lane->out.dealt == lane->out.posted && !lane->in.tell &&
+           !holmes_sock_again_next(&lane->out);
 }
 
 /* ---- what has become of it ---- */
@@ -263,11 +296,11 @@ bool holmes_sock_lane_landed(struct wire_lane *lane, uint32_t landed)
     for (int i = 0; i < lane->nstreams; i++) {
         const struct sock_stream *s = &lane->streams[i];
 
-        /* What has not left our hands cannot be there. */
+        /* What has not left our hands cannot be there, but by a stream that is lost. */
         for (unsigned p = s->first; p != s->end; p++) {
             const struct sock_head *h = &s->hand[p % SOCK_BATCH].head;
 
-            if (h->flags != SOCK_ONLY_ACK && h->seq - o->landed <= more)
+            if (!(h->flags & (SOCK_ONLY_ACK | SOCK_AGAIN)) && h->seq - o->landed <= more)
                 return false;
         }
     }
@@ -275,11 +308,30 @@ bool holmes_sock_lane_landed(struct wire_lane *lane, uint32_t landed)
     return true;
 }
 
+/* Writes that are done for their users: of what is being sent again the bytes are still needed. */
+static uint32_t done_up_to(const struct wire_lane *lane)
+{
+    const struct sock_sender *o = &lane->out;
+    uint32_t done = o->landed;
+
+    for (int i = 0; lane->lost != 0 && i < lane->nstreams; i++) {
+        const struct sock_stream *s = &lane->streams[i];
+
+        for (unsigned p = s->first; p != s->end; p++) {
+            const struct sock_head *h = &s->hand[p % SOCK_BATCH].head;
+
+            if (h->flags & SOCK_AGAIN && h->seq - o->reported <= done - o->reported)
+                done = h->seq - 1;
+        }
+    }
+    return done;
+}
+
 int holmes_sock_lane_report(struct wire_lane *lane, struct wire_event *events, int max)
 {
     struct sock_sender *o = &lane->out;
     int status = holmes_sock_lane_poll(lane), n = 0;
-    uint32_t end = status == 0 || status == -EAGAIN ? o->landed : o->posted;
+    uint32_t end = status == 0 || status == -EAGAIN ? done_up_to(lane) : o->posted;
 
     while (n < max && o->reported != end) {
         bool done = o->landed - ++o->reported <= UINT32_MAX / 2;

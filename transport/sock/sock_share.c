@@ -48,7 +48,7 @@ static void look(struct sock_stream *s, uint64_t now)
     struct tcp_info info;
     socklen_t len = sizeof info;
 
-    if (now - s->speed.looked_ns < FRESH_NS)
+    if (now - s->speed.looked_ns < FRESH_NS || !sock_stream_lives(s))
         return;
     memset(&info, 0, sizeof info);
     if (getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
@@ -94,13 +94,13 @@ static bool worth_it(const struct wire_lane *lane, const struct sock_stream *s, 
     bool soonest = true;
 
     for (int i = 0; i < lane->nstreams; i++)
-        if (lane->streams[i].speed.rate > fastest)
+        if (sock_stream_lives(&lane->streams[i]) && lane->streams[i].speed.rate > fastest)
             fastest = lane->streams[i].speed.rate;
     own = time_for(s, one, fastest);
     for (int i = 0; i < lane->nstreams; i++) {
         const struct sock_stream *other = &lane->streams[i];
 
-        if (other == s)
+        if (other == s || !sock_stream_lives(other))
             continue;
         soonest = soonest && own <= time_for(other, one, fastest);
         rest_rate += rate_of(other, fastest);
