@@ -83,6 +83,76 @@ Test(sock_share, unknown_stream_gets_its_chance)
     free(lane);
 }
 
+/* Looks every 100 us, as pieces that other streams take bring them, at a stream of `rate` bytes per
+ * second that is given 64 KiB every `every_us`. Acknowledged as a super-packet is, all at once. */
+static void use(struct sock_speed *v, double rate, unsigned every_us, unsigned for_us)
+{
+    uint64_t now = v->looked_ns > 0 ? v->looked_ns : 1000000000, acked = v->acked, due = 0;
+
+    for (unsigned t = 0; t < for_us; t += 100, now += 100000) {
+        uint64_t queued = due > now ? 65536 : 0;
+
+        if (due > 0 && queued == 0) {
+            acked += 65536;
+            due = 0;
+        }
+        holmes_sock_speed_look(v, now, acked, queued);
+        if (t % every_us == 0 && due == 0) {
+            v->queued += 65536;
+            due = now + (uint64_t)(65536e9 / rate);
+        }
+    }
+}
+
+static bool is_about(double rate, double right)
+{
+    return rate > 0.8 * right && rate < 1.2 * right;
+}
+
+Test(sock_speed, what_is_used_little_is_no_slower_for_it)
+{
+    struct sock_speed v = {.rate = 0};
+
+    use(&v, 12.5e6, 50000, 900000); /* 5.2 ms of 50 */
+    cr_assert(is_about(v.rate, 12.5e6), "%.1f MB/s", v.rate / 1e6);
+    v.rate = 2e6; /* once it was */
+    use(&v, 12.5e6, 20000, 300000);
+    cr_assert(is_about(v.rate, 12.5e6), "%.1f MB/s", v.rate / 1e6);
+}
+
+Test(sock_speed, follows_a_stream_that_slows_down)
+{
+    struct sock_speed v = {.rate = 0};
+
+    use(&v, 125e6, 700, 100000);
+    cr_assert(is_about(v.rate, 125e6), "%.1f MB/s", v.rate / 1e6);
+    use(&v, 12.5e6, 700, 100000);
+    cr_assert(is_about(v.rate, 12.5e6), "%.1f MB/s", v.rate / 1e6);
+}
+
+Test(sock_speed, what_idled_out_of_sight_counts_upwards_only)
+{
+    struct sock_speed v = {.rate = 50e6, .looked_ns = 1000000000, .used_ns = 1000000000};
+
+    v.queued = 65536;
+    holmes_sock_speed_look(&v, 1020000000, 65536, 0);
+    cr_assert_eq(v.rate, 50e6, "3.3 MB/s over a time that was mostly idle");
+    v.queued = 65536 * 100;
+    holmes_sock_speed_look(&v, 1040000000, 65536 * 101, 0);
+    cr_assert_gt(v.rate, 100e6);
+}
+
+Test(sock_speed, is_forgotten_when_not_used_for_a_second)
+{
+    struct sock_speed v = {.rate = 0};
+
+    use(&v, 125e6, 700, 100000);
+    holmes_sock_speed_look(&v, v.looked_ns + 990000000, v.acked, 0);
+    cr_assert_gt(v.rate, 0);
+    holmes_sock_speed_look(&v, v.looked_ns + 1100000000, v.acked, 0);
+    cr_assert_eq(v.rate, 0);
+}
+
 /* Whatever the speeds: somebody takes it, so nothing waits for ever. */
 Test(sock_share, one_stream_always_takes_the_next_piece)
 {

@@ -186,11 +186,14 @@ enum sock_rise { SOCK_WAITING, SOCK_DIALING, SOCK_ASKING, SOCK_LISTENING, SOCK_R
 /* How fast a stream is, from what its peer's kernel acknowledges while there is something to send.
  */
 struct sock_speed {
-    uint64_t looked_ns;                        /* at the kernel */
-    uint64_t queued;                           /* bytes given to the kernel and not acknowledged */
-    double rate;                               /* bytes per second; 0: not known */
-    double rtt;                                /* seconds until bytes are acknowledged, smoothed */
-    uint64_t mark_ns, mark_acked, mark_queued; /* where the measurement under way began */
+    uint64_t looked_ns, acked; /* at the kernel, and what its peer's had */
+    uint64_t queued;           /* bytes given to the kernel and not acknowledged */
+    double rate;               /* bytes per second; 0: not known */
+    double rtt;                /* seconds until bytes are acknowledged, smoothed */
+    /* Since the rate was last reckoned: the time with something queued, and what was acknowledged
+     * in it. `idled`: some of that time, how much is not known, there was nothing. */
+    uint64_t busy_ns, busy_bytes, used_ns;
+    bool idled;
 };
 
 struct sock_stream {
@@ -347,6 +350,8 @@ int holmes_sock_lane_deliver(struct wire_lane *lane, struct wire_event *events, 
 size_t holmes_sock_share(struct wire_lane *lane, struct sock_stream *s, size_t left);
 /* The stream was handed `len` bytes. */
 void holmes_sock_share_note(struct sock_stream *s, size_t len);
+/* What a look at the kernel found: bytes acknowledged so far, and bytes queued. Pure. */
+void holmes_sock_speed_look(struct sock_speed *v, uint64_t now, uint64_t acked, uint64_t queued);
 
 /* sock_mr.c: where `len` bytes at `offset` of a registration are, NULL when they are in none.
  * mrs_lock held for reading until nothing is written there any more. */

@@ -16,47 +16,67 @@
 
 #define PIECE_MIN  (64u * 1024)
 #define PIECE_MAX  (1024u * 1024)
-#define PIECE_NS   1000000u /* a piece is what the stream moves in a millisecond */
-#define FRESH_NS   100000u  /* a look at the kernel counts this long */
-#define MEASURE_NS 500000u  /* a speed is measured over this time at least */
-#define MEMORY_NS  5000000u /* and forgotten over this */
+#define PIECE_NS   1000000u  /* a piece is what the stream moves in a millisecond */
+#define FRESH_NS   100000u   /* a look at the kernel counts this long */
+#define MEASURE_NS 500000u   /* a speed is reckoned from this time at least */
+#define STALL_NS   10000000u /* or this long while none is acknowledged */
+#define MEMORY_NS  5000000u  /* and forgotten over this */
 #define FORGET_NS  1000000000u
 #define ALIGN      128u /* an LL128 line is not torn */
 
-static void measure(struct sock_speed *v, uint64_t now, uint64_t acked, uint64_t queued)
+static void rate_reckon(struct sock_speed *v)
 {
-    uint64_t ns = now - v->mark_ns, bytes = acked - v->mark_acked;
-    double sample = (double)bytes * 1e9 / (double)ns;
-    bool was_busy = bytes < v->mark_queued;
+    double sample = (double)v->busy_bytes * 1e9 / (double)v->busy_ns;
 
-    if (v->mark_ns != 0 && ns < MEASURE_NS)
-        return;
-    /* One that may have been idle in between is at least as fast as that. */
-    if (v->mark_ns != 0 && bytes > 0 && v->rate == 0)
+    /* One that was idle in between is at least as fast as that. */
+    if (v->rate == 0)
         v->rate = sample;
-    else if (v->mark_ns != 0 && (was_busy || sample > v->rate))
-        v->rate += (sample - v->rate) * (double)ns / (double)(ns + MEMORY_NS);
-    if (queued == 0 && ns > FORGET_NS) /* unused for so long: it may be another by now */
+    else if (!v->idled || sample > v->rate)
+        v->rate += (sample - v->rate) * (double)v->busy_ns / (double)(v->busy_ns + MEMORY_NS);
+    v->busy_ns = v->busy_bytes = 0;
+    v->idled = false;
+}
+
+/* A stream that is given little is as fast as it moves that: the time between does not count, as
+ * far as the looks are close enough to tell. */
+void holmes_sock_speed_look(struct sock_speed *v, uint64_t now, uint64_t acked, uint64_t queued)
+{
+    uint64_t ns = now - v->looked_ns;
+
+    if (v->queued > 0 && v->looked_ns != 0) {
+        v->busy_ns += ns;
+        v->busy_bytes += acked - v->acked;
+        v->idled = v->idled || (queued == 0 && ns > 2 * FRESH_NS);
+        v->used_ns = now;
+    }
+    /* Acknowledgements come for many bytes at once: up to one of them, not in between. */
+    if (v->busy_ns >= (v->busy_bytes > 0 ? MEASURE_NS : STALL_NS))
+        rate_reckon(v);
+    if (queued == 0 && now - v->used_ns > FORGET_NS) /* it may be another by now */
         v->rate = 0;
-    v->mark_ns = now;
-    v->mark_acked = acked;
-    v->mark_queued = queued;
+    v->looked_ns = now;
+    v->acked = acked;
+    v->queued = queued;
 }
 
 static void look(struct sock_stream *s, uint64_t now)
 {
     struct tcp_info info;
     socklen_t len = sizeof info;
+    uint32_t rtt_us;
 
     if (now - s->speed.looked_ns < FRESH_NS || !sock_stream_lives(s))
         return;
     memset(&info, 0, sizeof info);
     if (getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
         return;
-    s->speed.looked_ns = now;
-    s->speed.rtt = info.tcpi_rtt * 1e-6;
-    s->speed.queued = (uint64_t)info.tcpi_unacked * info.tcpi_snd_mss + info.tcpi_notsent_bytes;
-    measure(&s->speed, now, info.tcpi_bytes_acked, s->speed.queued);
+    /* With nothing under way, what queued when it was last used is gone. */
+    rtt_us = info.tcpi_unacked == 0 && info.tcpi_min_rtt < info.tcpi_rtt ? info.tcpi_min_rtt
+                                                                         : info.tcpi_rtt;
+    s->speed.rtt = rtt_us * 1e-6;
+    holmes_sock_speed_look(&s->speed, now, info.tcpi_bytes_acked,
+                           (uint64_t)info.tcpi_unacked * info.tcpi_snd_mss +
+                               info.tcpi_notsent_bytes);
 }
 
 /* Bytes in hand and in the kernel. */
@@ -85,7 +105,7 @@ static double time_for(const struct sock_stream *s, size_t len, double fastest)
 }
 
 /* Whether a piece of `len` bytes is better given to `s` than kept for the others: nobody else would
- * have it there sooner, or it is there when they are a quarter through with what waits. Who is
+ * have it there sooner, or it is there when they are half through with what waits. Who is
  * soonest is asked with one size for all, so that somebody is. */
 static bool worth_it(const struct wire_lane *lane, const struct sock_stream *s, size_t len)
 {
@@ -106,7 +126,7 @@ static bool worth_it(const struct wire_lane *lane, const struct sock_stream *s, 
         rest_rate += rate_of(other, fastest);
         rest_bytes += (double)before(other);
     }
-    return soonest || 4 * time_for(s, len, fastest) <= rest_bytes / rest_rate;
+    return soonest || 2 * time_for(s, len, fastest) <= rest_bytes / rest_rate;
 }
 
 size_t holmes_sock_share(struct wire_lane *lane, struct sock_stream *s, size_t left)
