@@ -41,6 +41,18 @@ static inline void holmes_list_remove(struct holmes_list *node)
     holmes_list_init(node);
 }
 
+/* Appends all that `from` holds, which is empty afterwards. */
+static inline void holmes_list_splice(struct holmes_list *head, struct holmes_list *from)
+{
+    if (holmes_list_empty(from))
+        return;
+    from->next->prev = head->prev;
+    from->prev->next = head;
+    head->prev->next = from->next;
+    head->prev = from->prev;
+    holmes_list_init(from);
+}
+
 #define holmes_list_entry(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
 /* Safe against removal of the current node. `type *it` is declared by the macro. */
 #define holmes_list_each(it, tmp, head, type, member)                                              \

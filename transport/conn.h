@@ -33,7 +33,6 @@ struct holmes_conn {
     struct holmes_list in_connecting; /* holmes_transport.connecting, likewise, until it is taken */
     struct holmes_transport *t;
     struct holmes_list held_link; /* holmes_transport.held.conns, under that one's lock */
-    uint64_t held_tick;
     const void *owner;
     uint64_t id;
     uint64_t listen_id; /* connecting end: of the peer's listen */

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "conn.h"
 #include "log.h"
@@ -16,10 +15,12 @@ void held_init(struct held *h, uint64_t wait_ns)
 
     h->wait_ns = wait_ns;
     holmes_list_init(&h->conns);
+    holmes_list_init(&h->due);
     pthread_mutex_init(&h->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&h->wake, &attr);
+    pthread_cond_init(&h->settled, NULL);
     pthread_cond_init(&h->gone, NULL);
     pthread_condattr_destroy(&attr);
 }
@@ -28,21 +29,38 @@ void held_fini(struct held *h)
 {
     held_rest(h);
     pthread_cond_destroy(&h->gone);
+    pthread_cond_destroy(&h->settled);
     pthread_cond_destroy(&h->wake);
     pthread_mutex_destroy(&h->lock);
 }
 
-/* Lock held. One that its caller is using sends for itself, or is still here at the next tick. */
+/* Lock held, but not while a connection is settled: one that fails may take its time, and the
+ * others shall go on. One that its caller is using sends for itself, or is here again at the next
+ * tick, as is one that cannot send all of it now. */
 static void send_for(struct held *h, struct holmes_conn *c)
 {
-    if (c->held_tick == h->tick || pthread_mutex_trylock(&c->lock) != 0)
-        return;
+    bool sent;
+
     holmes_list_remove(&c->held_link);
-    if (!conn_settle(c)) {
-        c->held_tick = h->tick;
+    if (pthread_mutex_trylock(&c->lock) != 0) {
         holmes_list_append(&h->conns, &c->held_link);
+        return;
     }
+    h->settling = c;
+    pthread_mutex_unlock(&h->lock);
+    sent = conn_settle(c);
+    pthread_mutex_lock(&h->lock);
+    h->settling = NULL;
+    if (!sent)
+        holmes_list_append(&h->conns, &c->held_link);
     pthread_mutex_unlock(&c->lock);
+    pthread_cond_broadcast(&h->settled);
+}
+
+/* Lock held. */
+static bool holds_nothing(const struct held *h)
+{
+    return holmes_list_empty(&h->conns) && holmes_list_empty(&h->due) && !h->settling;
 }
 
 static void wait_a_tick(struct held *h)
@@ -73,8 +91,9 @@ static void *held_main(void *arg)
         }
         wait_a_tick(h);
         idle = holmes_list_empty(&h->conns) ? idle + 1 : 0;
-        h->tick++;
-        holmes_list_each(c, tmp, &h->conns, struct holmes_conn, held_link) send_for(h, c);
+        holmes_list_splice(&h->due, &h->conns);
+        while (!holmes_list_empty(&h->due))
+            send_for(h, holmes_list_entry(h->due.next, struct holmes_conn, held_link));
     }
     h->ended = true;
     pthread_cond_broadcast(&h->gone);
@@ -106,7 +125,6 @@ static bool running(struct held *h)
     sigfillset(&all); /* the host program's handlers run on its own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     h->running = pthread_create(&h->thread, NULL, held_main, h) == 0;
-    h->pid = getpid();
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!h->running) {
         holmes_info(NET, "no thread for what is held back: nothing is");
@@ -122,7 +140,6 @@ bool held_add(struct held *h, struct holmes_conn *c)
     pthread_mutex_lock(&h->lock);
     held = h->wait_ns > 0 && running(h);
     if (held && holmes_list_empty(&c->held_link)) {
-        c->held_tick = h->tick;
         holmes_list_append(&h->conns, &c->held_link);
         if (h->asleep)
             pthread_cond_signal(&h->wake);
@@ -134,6 +151,8 @@ bool held_add(struct held *h, struct holmes_conn *c)
 void held_remove(struct held *h, struct holmes_conn *c)
 {
     pthread_mutex_lock(&h->lock);
+    while (h->settling == c)
+        pthread_cond_wait(&h->settled, &h->lock);
     holmes_list_remove(&c->held_link);
     pthread_mutex_unlock(&h->lock);
 }
@@ -141,7 +160,7 @@ void held_remove(struct held *h, struct holmes_conn *c)
 void held_rest(struct held *h)
 {
     pthread_mutex_lock(&h->lock);
-    if (h->running && h->pid == getpid() && holmes_list_empty(&h->conns)) {
+    if (h->running && holds_nothing(h)) {
         h->stop = true;
         pthread_cond_signal(&h->wake);
         while (h->stop && !h->ended)

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "list.h"
 
@@ -18,12 +17,12 @@ struct holmes_conn;
 struct held {
     pthread_mutex_t lock; /* may be taken under a connection's lock; guards what follows */
     uint64_t wait_ns;     /* how long something may be held, at least; 0: nothing is */
-    pthread_cond_t wake, gone;
-    struct holmes_list conns; /* holmes_conn.held_link */
+    pthread_cond_t wake, settled, gone;
+    struct holmes_list conns;     /* holmes_conn.held_link, until the next tick */
+    struct holmes_list due;       /* likewise, of those whose turn it is in this one */
+    struct holmes_conn *settling; /* by the thread, which holds its lock and not this one */
     pthread_t thread;
-    pid_t pid; /* whose thread it is: a forked child has none */
     bool running, asleep, stop, ended;
-    uint64_t tick;
 };
 
 void held_init(struct held *h, uint64_t wait_ns);
@@ -32,7 +31,8 @@ void held_fini(struct held *h);
 
 /* The connection has something to send; its lock is held. False: it must send it now. */
 bool held_add(struct held *h, struct holmes_conn *c);
-/* Afterwards the thread does not know the connection. Its lock need not be held. */
+/* Afterwards the thread does not know the connection. Its lock is not held: the thread may be at
+ * it. */
 void held_remove(struct held *h, struct holmes_conn *c);
 /* No connection is left, or so it seemed a moment ago: the thread ends unless something is held.
  * No lock of the transport's or of a connection is held. */

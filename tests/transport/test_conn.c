@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -726,6 +728,64 @@ Test(conn, no_thread_is_left_when_the_last_connection_is_closed)
         link_connect(&l);
     }
     link_close(&l);
+}
+
+/* Stands still in cq_poll, where the thread of what is held settles a connection. */
+static struct {
+    sem_t entered, go_on;
+    atomic_bool used, timed_out;
+} still;
+
+static int stand_still(struct wire_cq *cq, struct wire_event *events, int max)
+{
+    struct timespec until;
+
+    if (!atomic_exchange(&still.used, true)) {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += (time_t)(5 * patience());
+        sem_post(&still.entered);
+        if (sem_timedwait(&still.go_on, &until) != 0)
+            atomic_store(&still.timed_out, true);
+    }
+    return test_nics()->ops->cq_poll(cq, events, max);
+}
+
+/* A clear-to-send of the connection's is held from now on. */
+static struct holmes_request *receive_held(struct holmes_conn *c, char *buf, struct holmes_mr **mr)
+{
+    cr_assert_eq(holmes_mr_reg(c, buf, 8, mr), 0);
+    return link_irecv(c, buf, 8, 1, *mr);
+}
+
+Test(conn, one_that_takes_long_to_settle_holds_nobody_up)
+{
+    struct wire_ops slow_ops = *test_nics()->ops;
+    struct holmes_mr *mr, *slow_mr;
+    char buf[8], slow_buf[8];
+    struct holmes_conn *slow;
+    struct link l, other;
+
+    if (!slow_ops.cq_push)
+        return; /* nothing is held on this wire */
+    cr_assert(sem_init(&still.entered, 0, 0) == 0 && sem_init(&still.go_on, 0, 0) == 0);
+    link_open(&l);
+    other = l;
+    link_connect(&other);
+    slow = l.recv;
+    slow_ops.cq_poll = stand_still;
+    slow->ops = &slow_ops;
+    atomic_store(&still.used, true); /* not by this thread */
+    receive_held(slow, slow_buf, &slow_mr);
+    atomic_store(&still.used, false);
+    cr_assert_eq(sem_wait(&still.entered), 0);
+    receive_held(other.recv, buf, &mr);
+    holmes_mr_dereg(other.recv, mr);
+    holmes_conn_close(other.recv);
+    holmes_conn_close(other.send);
+    cr_expect(!atomic_load(&still.timed_out), "they waited for it");
+    sem_post(&still.go_on);
+    holmes_mr_dereg(slow, slow_mr);
+    link_close(&l); /* waits for the thread that is at it */
 }
 
 /* ---- memory registration (case C9) ---- */
