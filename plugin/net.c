@@ -384,16 +384,12 @@ int holmes_plugin_accept(struct holmes_listen *l, struct holmes_conn **out)
 
 void holmes_plugin_close(struct holmes_conn *c)
 {
-    if (!c)
-        return;
-    holmes_conn_close(c);
-    atomic_fetch_sub(&open_objects, 1);
+    if (holmes_conn_close(c))
+        atomic_fetch_sub(&open_objects, 1);
 }
 
 void holmes_plugin_close_listen(struct holmes_listen *l)
 {
-    if (!l)
-        return;
-    holmes_listen_close(l);
-    atomic_fetch_sub(&open_objects, 1);
+    if (holmes_listen_close(l))
+        atomic_fetch_sub(&open_objects, 1);
 }

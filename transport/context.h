@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include "held.h"
 #include "list.h"
@@ -37,6 +39,7 @@ struct device {
 };
 
 struct holmes_transport {
+    pid_t pid; /* whose it is; a forked child leaves it alone */
     atomic_int ndevices;
     struct device *devices[HOLMES_MAX_DEVICES]; /* fused ones last */
     const struct wire_ops *tcp, *rdma;          /* NULL: that wire's library could not be opened */
@@ -62,6 +65,12 @@ struct holmes_transport {
 
     _Atomic uint64_t next_id;
 };
+
+/* In a child of the process that made it. */
+static inline bool transport_is_inherited(const struct holmes_transport *t)
+{
+    return t->pid != getpid();
+}
 
 static inline bool device_is_rdma(const struct device *d)
 {

@@ -155,19 +155,20 @@ int holmes_listen(struct holmes_transport *t, const void *owner, int nic, void *
     return 0;
 }
 
-void holmes_listen_close(struct holmes_listen *l)
+bool holmes_listen_close(struct holmes_listen *l)
 {
     struct holmes_transport *t;
     struct holmes_conn *half;
 
-    if (!l)
-        return;
+    if (!l || transport_is_inherited(l->t))
+        return false;
     t = l->t;
     half = l->accepting;
     pthread_mutex_lock(&t->lock);
     listen_free(l);
     pthread_mutex_unlock(&t->lock);
     conn_destroy(half);
+    return true;
 }
 
 /* ---- connect and accept ---- */
@@ -317,18 +318,19 @@ static bool stats_wanted(void)
     return path && path[0];
 }
 
-void holmes_conn_close(struct holmes_conn *c)
+bool holmes_conn_close(struct holmes_conn *c)
 {
     struct holmes_conn_stats stats;
 
-    if (!c)
-        return;
+    if (!c || transport_is_inherited(c->t))
+        return false;
     holmes_conn_get_stats(c, &stats);
     pthread_mutex_lock(&c->t->lock);
     if (c->taken && stats_wanted())
         stats_add(&c->t->stats, &stats);
     pthread_mutex_unlock(&c->t->lock);
     conn_destroy(c);
+    return true;
 }
 
 void holmes_conn_get_stats(struct holmes_conn *c, struct holmes_conn_stats *out)

@@ -133,6 +133,7 @@ int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct hol
     t = calloc(1, sizeof *t);
     if (!t)
         return -ENOMEM;
+    t->pid = getpid();
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->probes_lock, NULL);
     t->probes.patience_ns =
@@ -191,7 +192,7 @@ void holmes_transport_destroy(struct holmes_transport *t)
     char stats_path[1024];
     int stats_rc;
 
-    if (!t)
+    if (!t || transport_is_inherited(t))
         return;
     stats_rc = holmes_env_path(HOLMES_ENV_STATS, stats_path, sizeof stats_path);
     pthread_mutex_lock(&t->lock);
@@ -370,7 +371,7 @@ int holmes_mr_reg_dmabuf(struct holmes_conn *c, void *addr, size_t len, uint64_t
 
 int holmes_mr_dereg(struct holmes_conn *c, struct holmes_mr *mr)
 {
-    if (!mr)
+    if (!mr || transport_is_inherited(c->t))
         return 0;
     pthread_mutex_lock(&c->lock);
     if (request_uses(c, mr))

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -23,6 +24,7 @@
 #include "self.h"
 #include "test_nics.h"
 #include "transport/conn.h"
+#include "transport/context.h"
 
 struct listening {
     struct holmes_transport *t;
@@ -786,6 +788,65 @@ Test(conn, one_that_takes_long_to_settle_holds_nobody_up)
     sem_post(&still.go_on);
     holmes_mr_dereg(slow, slow_mr);
     link_close(&l); /* waits for the thread that is at it */
+}
+
+/* The child is a copy of this thread alone: locks that others hold stay locked in it. */
+static void fork_under(pthread_mutex_t *lock, struct link *l, struct holmes_mr *mr)
+{
+    uint64_t deadline = holmes_deadline_ms((uint64_t)patience_ms(5000));
+    pid_t child, ended = 0;
+    int status = -1;
+
+    pthread_mutex_lock(lock);
+    child = fork();
+    cr_assert_geq(child, 0);
+    if (child == 0) {
+        int fds[16];
+        bool closed, open = true;
+
+        for (int i = 0; i < 16; i++) /* numbers that the parent's sockets have there */
+            fds[i] = dup(0);
+        holmes_mr_dereg(l->recv, mr);
+        closed = holmes_conn_close(l->recv) || holmes_conn_close(l->send) ||
+                 holmes_listen_close(l->listen);
+        holmes_transport_destroy(l->b);
+        for (int i = 0; i < 16; i++)
+            open = open && fcntl(fds[i], F_GETFD) >= 0;
+        _exit(closed ? 1 : open ? 0 : 2);
+    }
+    pthread_mutex_unlock(lock);
+    while (ended == 0 && !holmes_deadline_passed(deadline)) {
+        ended = waitpid(child, &status, WNOHANG);
+        sched_yield();
+    }
+    if (ended == 0)
+        kill(child, SIGKILL);
+    cr_expect_eq(ended, child, "the child hangs");
+    cr_expect_eq(status, 0, "status %x", status);
+}
+
+Test(conn, forked_child_may_close_what_its_parent_opened)
+{
+    uint8_t handle[HOLMES_HANDLE_SIZE];
+    struct holmes_request *send, *recv;
+    struct holmes_mr *from, *to;
+    char out[8] = "221b", in[8];
+    struct link l;
+
+    link_open(&l);
+    cr_assert_eq(holmes_listen(l.b, &l, 0, handle, &l.listen), 0);
+    cr_assert_eq(holmes_mr_reg(l.send, out, 8, &from), 0);
+    cr_assert_eq(holmes_mr_reg(l.recv, in, 8, &to), 0);
+    fork_under(&l.recv->t->held.lock, &l, to);
+    fork_under(&l.recv->t->lock, &l, to);
+    fork_under(&l.recv->lock, &l, to);
+    recv = link_irecv(l.recv, in, 8, 1, to);
+    send = link_isend(l.send, out, 8, 1, from);
+    cr_assert_eq(link_wait_both(send, recv), 8u);
+    cr_expect_str_eq(in, "221b");
+    holmes_mr_dereg(l.send, from);
+    holmes_mr_dereg(l.recv, to);
+    link_close(&l);
 }
 
 /* ---- memory registration (case C9) ---- */

@@ -24,6 +24,9 @@
 #define HOLMES_MAX_LANES    8
 #define HOLMES_MAX_RAILS    4 /* ports in one fused NIC */
 
+/* A forked child inherits memory but neither sockets (they are closed there) nor threads, and locks
+ * as they were: to close there what the parent opened, and to deregister, does nothing. Other calls
+ * are not for the child. */
 struct holmes_transport;
 struct holmes_listen;
 struct holmes_conn;
@@ -54,7 +57,8 @@ int holmes_transport_set_owner(struct holmes_transport *t, const void *owner, ui
  * reach. `handle` has HOLMES_HANDLE_SIZE bytes and no alignment. */
 int holmes_listen(struct holmes_transport *t, const void *owner, int nic, void *handle,
                   struct holmes_listen **out);
-void holmes_listen_close(struct holmes_listen *l);
+/* False: nothing was closed. NULL is fine. */
+bool holmes_listen_close(struct holmes_listen *l);
 
 /* Polled until it returns 0 (connection in *out) or an error. The state between calls lives in
  * `handle`: call with the same buffer. Errors: -EPROTO a handle or peer that is not ours,
@@ -67,8 +71,8 @@ int holmes_connect(struct holmes_transport *t, const void *owner, int nic, void 
 int holmes_accept(struct holmes_listen *l, struct holmes_conn **out);
 
 /* Cancels what is outstanding, waits for nobody. After it returns nothing lands in any buffer of
- * this connection. NULL is fine. */
-void holmes_conn_close(struct holmes_conn *c);
+ * this connection. False: nothing was closed. NULL is fine. */
+bool holmes_conn_close(struct holmes_conn *c);
 
 /* Registers [addr, addr+len) of host memory. The same range registered again gives the same
  * handle; each is given back once. len 0 is -EINVAL. */
