@@ -168,7 +168,7 @@ struct wire_ops {
                       void *context);
     /* Optional, of a wire whose inline writes may be said to be done before the peer has them:
      * waits until the peer's kernel has all that was posted, for half a second at most, and not at
-     * all for a peer that is gone. */
+     * all for a peer that is gone; nor for long if another lane just waited in vain. */
     void (*lane_linger)(struct wire_lane *lane);
     /* Optional, of a wire whose lanes lose parts of themselves and go on: false while word of what
      * has arrived may still have to be told again, so that somebody must go on to poll though

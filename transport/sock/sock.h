@@ -96,6 +96,7 @@ struct wire_nic {
     atomic_bool route_warned;
     atomic_uint_fast64_t link_looked_ns; /* when link_down was found out */
     atomic_bool link_down;
+    atomic_uint_fast64_t lingered_ns; /* when a lane last waited for its peer in vain; 0: never */
 
     pthread_mutex_t lock;
     struct holmes_list gates;   /* sock_gate.node, of lanes that are up no longer than a look */
@@ -155,6 +156,7 @@ struct sock_sender {
     uint64_t waiting;             /* bytes not dealt, or to be dealt again */
     struct sock_dealt_ring again; /* pieces of lost streams, dealt before anything new */
 };
+    uint64_t copied_ns;           /* when bytes were last copied, to a few milliseconds */
 
 /* What the peer's writes have brought. */
 struct sock_arrival {

@@ -177,12 +177,13 @@ static bool stream_is_through(const struct sock_stream *s)
  * takes a living peer's kernel to have it. */
 void holmes_sock_lane_linger(struct wire_lane *lane)
 {
-    uint64_t deadline = holmes_deadline_ms(LINGER_MS);
-    bool through;
+    bool through, late = false;
+    uint64_t deadline;
 
     sock_lane_lock(lane);
     through = lane->out.posted == lane->out.landed;
-    while (!through && holmes_sock_lane_poll(lane) == 0 && !holmes_deadline_passed(deadline)) {
+    deadline = linger_deadline(lane);
+    while (!through && !late && holmes_sock_lane_poll(lane) == 0) {
         through = holmes_sock_lane_send(lane, true, true);
         sock_lane_unlock(lane);
         for (int i = 0; i < lane->nstreams; i++) {
@@ -190,7 +191,8 @@ void holmes_sock_lane_linger(struct wire_lane *lane)
                 return;
             through = through && stream_is_through(&lane->streams[i]);
         }
-        if (!through)
+        late = holmes_deadline_passed(deadline);
+        if (!through && !late)
             poll(NULL, 0, 1);
         sock_lane_lock(lane);
     }
@@ -200,6 +202,17 @@ void holmes_sock_lane_linger(struct wire_lane *lane)
 bool holmes_sock_lane_settled(struct wire_lane *lane)
 {
     bool through = true;
+
+/* Each lane may wait. But many are closed one after the other, and after one that waited in vain,
+ * time counts from when bytes were last copied to it: a living peer's kernel would have them. */
+static uint64_t linger_deadline(const struct wire_lane *lane)
+{
+    uint64_t now = holmes_now_ns(), in_vain = atomic_load(&lane->wn->lingered_ns);
+
+    if (in_vain == 0 || now - in_vain > LINGER_MS * 1000000ull)
+        return now + LINGER_MS * 1000000ull;
+    return lane->out.copied_ns + LINGER_MS * 1000000ull;
+}
 
     if (lane->nstreams == 1 || holmes_sock_lane_poll(lane) != 0)
         return true;
@@ -224,6 +237,8 @@ void holmes_sock_lane_close(struct wire_lane *lane)
     if (!lane)
         return;
     wn = lane->wn;
+    if (!through && late)
+        atomic_store(&lane->wn->lingered_ns, holmes_now_ns());
     holmes_list_remove(&lane->in_cq);
     pthread_mutex_lock(&wn->lock);
     holmes_list_remove(&lane->node);
