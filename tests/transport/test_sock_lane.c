@@ -1,5 +1,7 @@
-/* Lanes of the sockets wire beyond what every wire's do: how long their end takes. */
+/* Lanes of the sockets wire beyond what every wire's do: how long their end takes, and what they
+ * leave with a NIC. */
 #include <criterion/criterion.h>
+#include <errno.h>
 
 #include "clock.h"
 #include "transport/sock/sock_ops.h"
@@ -92,4 +94,61 @@ Test(sock_lane, many_that_end_together_wait_no_longer_than_one)
         wire->lane_close(to[i]);
     }
     lanes_close(&l);
+}
+
+/* ---- mates ---- */
+
+/* A lane of `wn` that uses `mate` too. */
+static int lane_over(struct wire_nic *wn, struct wire_nic *mate, struct wire_cq *cq,
+                     struct wire_lane **out)
+{
+    struct wire_lane_params params = {
+        .traffic_class = -1, .streams = 2, .nmates = 1, .mates = {mate}};
+    uint8_t blob[HOLMES_LANE_BLOB_MAX];
+    size_t len;
+
+    return wire->lane_create(wn, cq, WIRE_ACCEPT, &params, blob, &len, out);
+}
+
+Test(sock_lane, mates_are_forgotten_with_their_last_lane)
+{
+    struct holmes_nic nic = test_loopback_nic("127.0.0.1");
+    struct wire_end e;
+
+    end_open(&e, wire, &nic);
+    for (int i = 0; i < SOCK_MATES_MAX + 4; i++) {
+        struct wire_lane *first, *second;
+        struct wire_nic *mate;
+
+        cr_assert_eq(wire->nic_open(&nic, 0, 0, &mate), 0);
+        cr_assert_eq(lane_over(e.wn, mate, e.cq, &first), 0, "mate %d", i);
+        cr_assert_eq(lane_over(e.wn, mate, e.cq, &second), 0);
+        wire->lane_close(first);
+        cr_expect_eq(e.wn->nmates, 1, "another lane uses it");
+        wire->lane_close(second);
+        cr_expect_eq(e.wn->nmates, 0);
+        wire->nic_close(mate);
+        wire->nic_progress(e.wn); /* looks at none that is gone */
+    }
+    end_close(&e);
+}
+
+Test(sock_lane, more_mates_than_a_nic_can_have_are_refused_and_leave_nothing)
+{
+    struct holmes_nic nic = test_loopback_nic("127.0.0.1");
+    struct wire_nic *mates[SOCK_MATES_MAX + 1];
+    struct wire_lane *lanes[SOCK_MATES_MAX + 1];
+    struct wire_end e;
+
+    end_open(&e, wire, &nic);
+    for (int i = 0; i <= SOCK_MATES_MAX; i++) {
+        cr_assert_eq(wire->nic_open(&nic, 0, 0, &mates[i]), 0);
+        cr_assert_eq(lane_over(e.wn, mates[i], e.cq, &lanes[i]), i < SOCK_MATES_MAX ? 0 : -ENOSPC);
+    }
+    for (int i = 0; i < SOCK_MATES_MAX; i++)
+        wire->lane_close(lanes[i]);
+    cr_expect_eq(e.wn->nmates, 0);
+    for (int i = 0; i <= SOCK_MATES_MAX; i++)
+        wire->nic_close(mates[i]);
+    end_close(&e);
 }

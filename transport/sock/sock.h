@@ -101,7 +101,9 @@ struct wire_nic {
     pthread_mutex_t lock;
     struct holmes_list gates;   /* sock_gate.node, of lanes that are up no longer than a look */
     struct holmes_list dialing; /* wire_lane.node, of lanes whose streams dial */
-    struct wire_nic *mates[SOCK_MATES_MAX]; /* NICs that lanes of this one use too */
+    /* NICs that lanes of this one use too, and how many lanes do. */
+    struct wire_nic *mates[SOCK_MATES_MAX];
+    int mate_lanes[SOCK_MATES_MAX];
     int nmates;
     struct sock_stranger *strangers; /* in order of arrival */
     int nstrangers, strangers_cap;
@@ -154,9 +156,9 @@ struct sock_sender {
     uint32_t reported, landed, dealt, posted;
     size_t dealt_len;
     uint64_t waiting;             /* bytes not dealt, or to be dealt again */
+    uint64_t copied_ns;           /* when bytes were last copied, to a few milliseconds */
     struct sock_dealt_ring again; /* pieces of lost streams, dealt before anything new */
 };
-    uint64_t copied_ns;           /* when bytes were last copied, to a few milliseconds */
 
 /* What the peer's writes have brought. */
 struct sock_arrival {

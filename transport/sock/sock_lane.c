@@ -31,13 +31,39 @@ static void streams_init(struct wire_lane *lane, int n)
 /* NICs that are looked after together from here on. wn->lock held. */
 static int mate_add(struct wire_nic *wn, struct wire_nic *mate)
 {
-    for (int i = 0; i < wn->nmates; i++)
-        if (wn->mates[i] == mate)
-            return 0;
-    if (wn->nmates == SOCK_MATES_MAX)
+    int i = 0;
+
+    while (i < wn->nmates && wn->mates[i] != mate)
+        i++;
+    if (i == SOCK_MATES_MAX)
         return -ENOSPC;
-    wn->mates[wn->nmates++] = mate;
+    if (i == wn->nmates) {
+        wn->mates[wn->nmates++] = mate;
+        wn->mate_lanes[i] = 0;
+    }
+    wn->mate_lanes[i]++;
     return 0;
+}
+
+/* One that no lane uses any more is forgotten. wn->lock held. */
+static void mate_remove(struct wire_nic *wn, const struct wire_nic *mate)
+{
+    int i = 0;
+
+    while (wn->mates[i] != mate)
+        i++;
+    if (--wn->mate_lanes[i] > 0)
+        return;
+    wn->nmates--;
+    wn->mates[i] = wn->mates[wn->nmates];
+    wn->mate_lanes[i] = wn->mate_lanes[wn->nmates];
+}
+
+/* The lock of its own NIC held. */
+static void lane_leave_mates(struct wire_lane *lane)
+{
+    while (lane->nwns > 1)
+        mate_remove(lane->wn, lane->wns[--lane->nwns]);
 }
 
 static int lane_take_nics(struct wire_lane *lane, struct wire_nic *wn,
@@ -50,8 +76,11 @@ static int lane_take_nics(struct wire_lane *lane, struct wire_nic *wn,
     pthread_mutex_lock(&wn->lock);
     for (int i = 0; params && i < params->nmates && rc == 0; i++) {
         rc = mate_add(wn, params->mates[i]);
-        lane->wns[lane->nwns++] = params->mates[i];
+        if (rc == 0)
+            lane->wns[lane->nwns++] = params->mates[i];
     }
+    if (rc != 0)
+        lane_leave_mates(lane);
     pthread_mutex_unlock(&wn->lock);
     return rc;
 }
@@ -172,6 +201,17 @@ static bool stream_is_through(const struct sock_stream *s)
     return s->lost != 0 || ioctl(s->fd, SIOCOUTQ, &left) != 0 || left == 0;
 }
 
+/* Each lane may wait. But many are closed one after the other, and after one that waited in vain,
+ * time counts from when bytes were last copied to it: a living peer's kernel would have them. */
+static uint64_t linger_deadline(const struct wire_lane *lane)
+{
+    uint64_t now = holmes_now_ns(), in_vain = atomic_load(&lane->wn->lingered_ns);
+
+    if (in_vain == 0 || now - in_vain > LINGER_MS * 1000000ull)
+        return now + LINGER_MS * 1000000ull;
+    return lane->out.copied_ns + LINGER_MS * 1000000ull;
+}
+
 /* Copied writes may be said to be done before the peer has them. To close a stream whose own unread
  * bytes are still here resets it, which would drop what is on its way: so that waits, as long as it
  * takes a living peer's kernel to have it. */
@@ -197,22 +237,13 @@ void holmes_sock_lane_linger(struct wire_lane *lane)
         sock_lane_lock(lane);
     }
     sock_lane_unlock(lane);
+    if (!through && late)
+        atomic_store(&lane->wn->lingered_ns, holmes_now_ns());
 }
 
 bool holmes_sock_lane_settled(struct wire_lane *lane)
 {
     bool through = true;
-
-/* Each lane may wait. But many are closed one after the other, and after one that waited in vain,
- * time counts from when bytes were last copied to it: a living peer's kernel would have them. */
-static uint64_t linger_deadline(const struct wire_lane *lane)
-{
-    uint64_t now = holmes_now_ns(), in_vain = atomic_load(&lane->wn->lingered_ns);
-
-    if (in_vain == 0 || now - in_vain > LINGER_MS * 1000000ull)
-        return now + LINGER_MS * 1000000ull;
-    return lane->out.copied_ns + LINGER_MS * 1000000ull;
-}
 
     if (lane->nstreams == 1 || holmes_sock_lane_poll(lane) != 0)
         return true;
@@ -237,8 +268,6 @@ void holmes_sock_lane_close(struct wire_lane *lane)
     if (!lane)
         return;
     wn = lane->wn;
-    if (!through && late)
-        atomic_store(&lane->wn->lingered_ns, holmes_now_ns());
     holmes_list_remove(&lane->in_cq);
     pthread_mutex_lock(&wn->lock);
     holmes_list_remove(&lane->node);
@@ -248,6 +277,9 @@ void holmes_sock_lane_close(struct wire_lane *lane)
         holmes_list_remove(&lane->gates[i].node);
         pthread_mutex_unlock(&lane->gates[i].wn->lock);
     }
+    pthread_mutex_lock(&wn->lock);
+    lane_leave_mates(lane);
+    pthread_mutex_unlock(&wn->lock);
     for (int i = 0; i < lane->nstreams; i++) {
         stream_close(&lane->streams[i]);
         free(lane->streams[i].dealt.at);
