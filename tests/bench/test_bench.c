@@ -582,6 +582,119 @@ Test(bench, plugin_over_all_nics_leaves_by_each_in_proportion)
                   r.out);
 }
 
+/* --- NICs that fail in the middle ----------------------------------------------------------------
+ */
+
+/* What a NIC has carried when it fails, sent and received: more than the first size takes, less
+ * than the verified pass of the second. */
+#define FAIL_AT_BYTES 8000000
+
+/* Eight messages of 4 MiB under way over two NICs. */
+#define OVER_TWO_NICS                                                                              \
+    "sendrecv --measure bandwidth -b 64K -e 4M -f 64 --window 8 --rounds 2 --iters 8 "             \
+    "--rate 200M,200M --no-reference --link-hook sh\t@/fail --json @/x.json "                      \
+    "-p all=" HOLMES_PLUGIN ",HOLMES_TCP_NICS=all"
+
+/* A hook which from the first size on watches what a NIC carries, and then runs `how` at this rank;
+ * 'b' is both. */
+static void failure_write(const char *nic, char rank, const char *how)
+{
+    char path[128];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/fail", dir);
+    f = fopen(path, "w");
+    cr_assert_not_null(f);
+    fprintf(f,
+            "[ $BENCH_SIZE = 65536 ] || exit 0\n"
+            "case %c in b | $BENCH_RANK) ;; *) exit 0 ;; esac\n"
+            "look() {\n"
+            "    while read -r name rx _ _ _ _ _ _ _ tx _; do\n"
+            "        [ $name != %s: ] || carried=$((rx + tx))\n"
+            "    done </proc/net/dev\n"
+            "}\n"
+            "(\n"
+            "    while kill -0 $BENCH_PID && look && [ $carried -lt %d ]; do sleep 0.01; done\n"
+            "    [ $carried -lt %d ] || { %s; } && : >%s/failed.$BENCH_RANK\n"
+            ") >/dev/null 2>&1 &\n",
+            rank, nic, FAIL_AT_BYTES, FAIL_AT_BYTES, how, dir);
+    fclose(f);
+}
+
+/* The hook has done what it was told to. */
+static void expect_failure(char rank)
+{
+    for (char r = '0'; r <= '1'; r++) {
+        char path[128];
+        bool failed;
+
+        snprintf(path, sizeof path, "%s/failed.%c", dir, r);
+        failed = unlink(path) == 0;
+        cr_assert_eq(failed, rank == 'b' || rank == r, "the NIC of rank %c failed: %d", r, failed);
+    }
+}
+
+/* Every byte is right, and what is measured afterwards goes over the other NIC. */
+static void expect_survival(int nic, char rank, const char *how)
+{
+    static struct run r;
+    json_int_t bytes[2];
+    char name[8];
+    json_t *root;
+
+    snprintf(name, sizeof name, "link%d", nic);
+    failure_write(name, rank, how);
+    expect_well(&r, OVER_TWO_NICS);
+    expect_failure(rank);
+    root = json_loads(file_read("x.json"), 0, NULL);
+    for (size_t k = 0; k < 2; k++)
+        bytes[k] = json_integer_value(json_array_get(
+            json_object_get(json_array_get(json_object_get(root, "sides"), 0), "link_bytes"), k));
+    json_decref(root);
+    cr_assert_geq(bytes[!nic], 32 << 20, "%s: %s", how, r.out);
+    cr_assert_leq(2 * bytes[nic], bytes[!nic], "%s: the NIC goes on: %s", how, r.out);
+}
+
+Test(bench, nic_that_goes_down_takes_no_connection_along)
+{
+    if (!links_allowed())
+        cr_skip_test("this user may make no network namespaces");
+    expect_survival(1, '0', "ip link set link1 down");
+    expect_survival(1, '1', "ip link set link1 down");
+    expect_survival(0, '0', "ip link set link0 down"); /* the handshake's sockets are there */
+    expect_survival(1, '0', "ip address flush dev link1");
+}
+
+/* A queue that takes no packet. */
+Test(bench, nic_that_falls_silent_takes_no_connection_along)
+{
+    if (!links_allowed())
+        cr_skip_test("this user may make no network namespaces");
+    expect_survival(1, '0', "tc qdisc replace dev link1 root pfifo limit 0");
+    expect_survival(0, 'b', "tc qdisc replace dev link0 root pfifo limit 0");
+}
+
+Test(bench, last_nic_that_fails_ends_the_run_with_a_sentence)
+{
+    static const char *const ways[] = {
+        "ip link set link0 down && ip link set link1 down",
+        "tc qdisc replace dev link0 root pfifo limit 0 && "
+        "tc qdisc replace dev link1 root pfifo limit 0",
+    };
+    static struct run r;
+
+    if (!links_allowed())
+        cr_skip_test("this user may make no network namespaces");
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        failure_write("link1", '0', ways[i]);
+        cr_assert_eq(run(&r, OVER_TWO_NICS ",HOLMES_PEER_TIMEOUT=3"), 1, "%s: %s", ways[i], r.err);
+        expect_failure('0');
+        cr_assert(strstr(complaint(&r), "all: rank "), "%s: %s", ways[i], r.err);
+        cr_assert(strstr(complaint(&r), "sendrecv of 4 MiB: Connection reset by peer"), "%s: %s",
+                  ways[i], r.err);
+    }
+}
+
 Test(bench, a_hook_runs_in_the_network_of_each_rank)
 {
     static struct run r;
