@@ -251,30 +251,6 @@ Test(lost, path_that_dies_in_silence)
     cr_assert_eq(link_log_count("goes on with 3 of 4"), 2);
 }
 
-static void open_impatient(void)
-{
-    setenv("HOLMES_PEER_TIMEOUT", "3", 1);
-    open_streams();
-}
-
-/* The handshake socket goes where the first NIC goes. */
-Test(lost, handshake_socket_that_dies_in_silence, .init = open_impatient)
-{
-    uint64_t deadline = holmes_deadline_ms(SILENT_MS);
-
-    link_capture_log();
-    deafen(l.send->oob.fd);
-    deafen(l.recv->oob.fd);
-    while (link_log_count("its streams go on") < 2) {
-        cr_assert(!holmes_deadline_passed(deadline));
-        post(&moves[0], 1000);
-        finish();
-    }
-    for (int k = 0; k < WINDOW; k++)
-        post(&moves[k], SIZE);
-    finish();
-}
-
 /* What a stopped peer does not take looks like a dead path, but for the window that it closes. */
 Test(lost, peer_that_does_not_look_loses_no_stream)
 {
@@ -368,4 +344,30 @@ Test(lost, word_that_does_not_get_through_is_told_again)
         test_one(&m->send, m->len);
     }
     cr_assert_eq(lane_of(l.send)->lost & 1, 1, "the first stream carries word");
+}
+
+static void open_impatient(void)
+{
+    setenv("HOLMES_PEER_TIMEOUT", "3", 1);
+    open_streams();
+}
+
+TestSuite(impatient, .init = open_impatient, .fini = close_streams);
+
+/* The handshake socket goes where the first NIC goes. */
+Test(impatient, handshake_socket_that_dies_in_silence)
+{
+    uint64_t deadline = holmes_deadline_ms(SILENT_MS);
+
+    link_capture_log();
+    deafen(l.send->oob.fd);
+    deafen(l.recv->oob.fd);
+    while (link_log_count("its streams go on") < 2) {
+        cr_assert(!holmes_deadline_passed(deadline));
+        post(&moves[0], 1000);
+        finish();
+    }
+    for (int k = 0; k < WINDOW; k++)
+        post(&moves[k], SIZE);
+    finish();
 }
