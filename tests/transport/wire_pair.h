@@ -7,12 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../support/patience.h"
 #include "test_nics.h"
 #include "transport/driver.h"
 
 #define PAIR_LANES_MAX  4
 #define PAIR_EVENTS_MAX 4096
-#define PAIR_TIMEOUT_MS 10000 /* of each wait; sanitizers are slow */
+#define PAIR_TIMEOUT_MS patience_ms(4000) /* of each wait */
 
 struct wire_end {
     const struct wire_ops *ops;
