@@ -372,7 +372,7 @@ bool conn_settle(struct holmes_conn *c)
 
 int conn_watch(struct holmes_conn *c)
 {
-    uint64_t now = holmes_now_ns();
+    uint64_t now = c->now_ns = holmes_now_ns();
     int lane_error, rc = 0;
 
     if (c->error != 0 || now < c->next_slow_ns)

@@ -43,6 +43,8 @@ struct holmes_conn {
     enum conn_state state;
     int error; /* first error, sticky */
     uint64_t deadline_ns;
+    uint64_t now_ns; /* when it was last watched */
+    bool held;       /* in held_link's list */
     struct dialer *dialer;
     struct handshake *handshake; /* until ready */
     struct oob oob;

@@ -145,6 +145,8 @@ struct wire_ops {
     /* Optional: sends what was held back: posts with WIRE_MORE, and word of what has arrived, for
      * which a sender may be waiting. False: something is left that the kernel does not take now. */
     bool (*cq_push)(struct wire_cq *cq);
+    /* Optional, with cq_push: whether a sender waits for word of what has arrived. */
+    bool (*cq_awaited)(const struct wire_cq *cq);
 
     /* `blob` has HOLMES_LANE_BLOB_MAX bytes. */
     int (*lane_create)(struct wire_nic *wn, struct wire_cq *cq, enum wire_role role,

@@ -51,7 +51,8 @@ static void send_for(struct held *h, struct holmes_conn *c)
     sent = conn_settle(c);
     pthread_mutex_lock(&h->lock);
     h->settling = NULL;
-    if (!sent)
+    c->held = !sent;
+    if (c->held)
         holmes_list_append(&h->conns, &c->held_link);
     pthread_mutex_unlock(&c->lock);
     pthread_cond_broadcast(&h->settled);
@@ -135,17 +136,17 @@ static bool running(struct held *h)
 
 bool held_add(struct held *h, struct holmes_conn *c)
 {
-    bool held;
-
+    if (c->held)
+        return true;
     pthread_mutex_lock(&h->lock);
-    held = h->wait_ns > 0 && running(h);
-    if (held && holmes_list_empty(&c->held_link)) {
+    c->held = h->wait_ns > 0 && running(h);
+    if (c->held) {
         holmes_list_append(&h->conns, &c->held_link);
         if (h->asleep)
             pthread_cond_signal(&h->wake);
     }
     pthread_mutex_unlock(&h->lock);
-    return held;
+    return c->held;
 }
 
 void held_remove(struct held *h, struct holmes_conn *c)

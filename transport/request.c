@@ -48,7 +48,7 @@ struct holmes_request *request_get(struct holmes_conn *c, enum request_kind kind
     memset(r, 0, sizeof *r);
     r->conn = c;
     r->kind = kind;
-    r->started_ns = holmes_now_ns();
+    r->started_ns = c->now_ns;
     holmes_list_init(&r->link);
     c->q.receives += kind == REQUEST_RECV;
     if (c->q.outstanding++ == 0)
@@ -203,10 +203,8 @@ static int rail_poll(struct holmes_conn *c, const struct conn_rail *rail)
             return n;
         for (int i = 0; i < n && rc == 0; i++)
             rc = take_event(c, &events[i]);
-        if (n > 0) {
+        if (n > 0)
             c->q.moved_ns = holmes_now_ns();
-            c->q.quiet = false;
-        }
     } while (rc == 0 && n == POLL_EVENTS);
     return rc;
 }
@@ -215,7 +213,6 @@ int request_poll(struct holmes_conn *c)
 {
     int rc = 0;
 
-    c->q.quiet = true;
     for (int i = 0; rc == 0 && i < c->nrails; i++)
         rc = rail_poll(c, &c->rails[i]);
     if (rc == 0 && c->stage)
@@ -224,8 +221,6 @@ int request_poll(struct holmes_conn *c)
         rc = request_read_acks(c);
     return rc;
 }
-
-#define HELD_MAX 8 /* clear-to-sends that may wait for company */
 
 static int push_requests(struct holmes_conn *c)
 {
@@ -246,14 +241,41 @@ static int push_requests(struct holmes_conn *c)
     return rc == 0 && !c->sending ? request_push_ack(c) : rc;
 }
 
-static bool may_hold(const struct holmes_conn *c)
+static bool is_awaited(const struct holmes_conn *c)
 {
+    bool awaited = false;
+
+    for (int i = 0; i < c->nrails && c->ops->cq_awaited; i++)
+        awaited = awaited || c->ops->cq_awaited(c->rails[i].cq);
+    return awaited;
+}
+
+#define HELD_MAX  8    /* clear-to-sends that may wait for company */
+#define ANSWER_NS 5000 /* whoever has just received is likely to answer, elsewhere: first that */
+#define SMALL_NS  50000
+
+/* How long after the last event the clear-to-sends that wait may do so. They do not while the
+ * sender has no other left, unless all that can come goes ahead of them: then they only tell it how
+ * many of its messages were taken. */
+static uint64_t patience_ns(const struct holmes_conn *c)
+{
+    bool needed = false;
     int n = 0;
 
-    if (c->sending || !c->ops->cq_push || c->q.urgent)
-        return false;
-    holmes_list_each(r, tmp, &c->q.pushing, struct holmes_request, link) n++;
-    return n < HELD_MAX;
+    holmes_list_each(r, tmp, &c->q.pushing, struct holmes_request, link)
+    {
+        needed = needed || !request_needs_no_slot(r);
+        n++;
+    }
+    if (n >= HELD_MAX || (needed && c->q.recv.invited <= c->q.recv.completed))
+        return 0;
+    return needed ? ANSWER_NS : SMALL_NS;
+}
+
+/* Of a receiver: whether what it has to tell waits, and somebody will see to it. */
+static bool held_back(struct holmes_conn *c)
+{
+    return c->now_ns < c->q.moved_ns + patience_ns(c) && held_add(&c->t->held, c);
 }
 
 int request_push(struct holmes_conn *c, bool hold, bool *sent)
@@ -264,9 +286,11 @@ int request_push(struct holmes_conn *c, bool hold, bool *sent)
     rc = c->sending ? 0 : request_eager_match(c);
     if (rc != 0)
         return rc;
-    if (hold && may_hold(c) && held_add(&c->t->held, c))
-        return 0;
-    c->q.urgent = false;
+    if (hold && !c->sending && c->limits.delivers && c->ops->cq_push && !is_awaited(c)) {
+        *sent = holmes_list_empty(&c->q.pushing);
+        if (*sent || held_back(c))
+            return 0;
+    }
     rc = push_requests(c);
     *sent = rc == 0;
     for (int i = 0; i < c->nrails && c->ops->cq_push && c->error == 0; i++)

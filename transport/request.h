@@ -106,8 +106,6 @@ struct request_queue {
     uint64_t staged;   /* bytes handed to the copy engine */
     uint64_t moved_ns; /* when something last happened */
     uint64_t stall_warned_ns;
-    bool urgent;       /* a sender waits to hear that its message is here */
-    bool quiet;        /* the last poll brought nothing */
     uint64_t next_seq; /* sender: first message of the current group; receiver: next to post */
     union {
         struct {
@@ -140,8 +138,8 @@ int request_take_ack(struct holmes_conn *c, uint64_t acked);
 bool request_eager_is_enough(const struct holmes_conn *c);
 /* Takes what the wire reports; 0 or a negative errno on which the connection must fail. */
 int request_poll(struct holmes_conn *c);
-/* Posts what waits for room: pieces of sends, clear-to-sends, acknowledgements. `hold`: what a peer
- * does not need at once may be held back until a later call. *sent: nothing was, and nothing is
+/* Posts what waits for room: pieces of sends, clear-to-sends, acknowledgements. `hold`: what the
+ * peer does not need yet may be held back until a later call. *sent: nothing was, and nothing is
  * left that the wire did not take. */
 int request_push(struct holmes_conn *c, bool hold, bool *sent);
 
@@ -154,9 +152,6 @@ int request_recv(struct holmes_conn *c, int n, void *const *bufs, const size_t *
 /* Makes what arrived in `mr` at `buf` visible to the GPU, whatever rail brought it. */
 int request_flush(struct holmes_conn *c, const void *buf, struct holmes_mr *mr,
                   struct holmes_request **out);
-/* Whether the sender has others to go on with before it needs this receive's clear-to-send, or
- * needs none. */
-bool request_may_wait(const struct holmes_request *r);
 bool request_is_done(const struct holmes_request *r);
 void request_release(struct holmes_request *r);
 /* Whether an outstanding request uses the registration. */

@@ -25,6 +25,8 @@ int request_push_recv(struct holmes_conn *c, struct holmes_request *r); /* as re
 /* Tells the sender how far we are, where the wire does not deliver. */
 int request_push_ack(struct holmes_conn *c);
 int request_take_immediate(struct holmes_conn *c, uint32_t imm);
+/* Whether all that may fill the receive goes ahead of its clear-to-send. */
+bool request_needs_no_slot(const struct holmes_request *r);
 /* The receive slot of buffer or part `i`, claimed. -EINPROGRESS: earlier messages must end first.
  */
 int request_claim_slot(struct holmes_conn *c, struct holmes_request *r, size_t i,

@@ -107,14 +107,14 @@ int request_push_recv(struct holmes_conn *c, struct holmes_request *r)
     return rc;
 }
 
-bool request_may_wait(const struct holmes_request *r)
+bool request_needs_no_slot(const struct holmes_request *r)
 {
-    const struct request_queue *q = &r->conn->q;
-    bool small = q->eager_max > 0;
+    size_t eager_max = r->conn->q.eager_max;
+    bool small = eager_max > 0;
 
     for (int i = 0; i < r->n; i++)
-        small = small && r->msg[i].posted <= q->eager_max;
-    return small || q->recv.invited > q->recv.completed;
+        small = small && r->msg[i].posted <= eager_max;
+    return small;
 }
 
 /* Tells the sender how far we are. The clear-to-sends carry the count too, but one that nobody
@@ -262,8 +262,6 @@ int request_message_done(struct holmes_conn *c, struct recv_slot *s, size_t len)
         return -EPROTO;
     s->len = len;
     s->done = true;
-    if (len > c->q.eager_max)
-        c->q.urgent = true;
     return advance_completed(c);
 }
 

@@ -396,19 +396,11 @@ static int conn_drive(struct holmes_conn *c)
     return rc;
 }
 
-/* Whoever has just received something is likely to answer, on another connection: first that. */
-#define ANSWER_NS 5000
-
-static bool may_answer(const struct holmes_conn *c)
-{
-    return !c->q.quiet || holmes_now_ns() - c->q.moved_ns < ANSWER_NS;
-}
-
 /* What is left goes out with later calls; should there be none, without them. */
-static int conn_push(struct holmes_conn *c, bool hold)
+static int conn_push(struct holmes_conn *c)
 {
     bool sent;
-    int rc = request_push(c, hold, &sent);
+    int rc = request_push(c, true, &sent);
 
     if (rc == 0 && !sent && c->ops->cq_push)
         held_add(&c->t->held, c);
@@ -434,12 +426,15 @@ int holmes_isend(struct holmes_conn *c, const void *buf, size_t len, int tag, st
         return -EINVAL;
     }
     pthread_mutex_lock(&c->lock);
-    rc = conn_drive(c);
+    /* To look costs as much as a small message. */
+    rc = len > c->q.eager_max ? conn_drive(c) : conn_watch(c);
     if (rc == 0) {
         rc = request_send(c, buf, len, tag, mr, out);
+        if (rc == -EAGAIN && len <= c->q.eager_max && (rc = conn_drive(c)) == 0)
+            rc = request_send(c, buf, len, tag, mr, out);
         if (rc != 0 && rc != -EAGAIN)
             conn_fail(c, rc);
-        if (rc == 0 && conn_push(c, false) != 0) {
+        if (rc == 0 && conn_push(c) != 0) {
             request_release(*out);
             *out = NULL;
             rc = c->error;
@@ -466,10 +461,10 @@ static int post_recv(struct holmes_conn *c, int n, void *const *bufs, const size
         }
     }
     pthread_mutex_lock(&c->lock);
-    rc = conn_drive(c);
+    rc = conn_watch(c); /* what has come is for test to find */
     if (rc == 0)
         rc = request_recv(c, n, bufs, lens, tags, mrs, polled, out);
-    if (rc == 0 && conn_push(c, request_may_wait(*out)) != 0) {
+    if (rc == 0 && conn_push(c) != 0) {
         request_release(*out);
         *out = NULL;
         rc = c->error;
@@ -520,13 +515,15 @@ int holmes_iflush(struct holmes_conn *c, int n, void *const *bufs, const size_t 
 int holmes_test(struct holmes_request *r, bool *done, size_t *lens)
 {
     struct holmes_conn *c = r->conn;
-    int rc;
+    int rc = 0;
 
     *done = false;
     pthread_mutex_lock(&c->lock);
-    rc = conn_drive(c);
-    if (rc == 0)
-        rc = conn_push(c, may_answer(c));
+    if (!request_is_done(r)) {
+        rc = conn_drive(c);
+        if (rc == 0)
+            rc = conn_push(c);
+    }
     if (request_is_done(r)) {
         for (int i = 0; lens && i < r->n; i++)
             lens[i] = r->msg[i].len;

@@ -214,6 +214,11 @@ static bool fake_cq_push(struct wire_cq *cq)
     return under->cq_push ? under->cq_push(cq) : true;
 }
 
+static bool fake_cq_awaited(const struct wire_cq *cq)
+{
+    return under->cq_awaited && under->cq_awaited(cq);
+}
+
 static const struct wire_ops fake_ops = {
     .name = "verbs",
     .rdma = true,
@@ -230,6 +235,7 @@ static const struct wire_ops fake_ops = {
     .cq_close = fake_cq_close,
     .cq_poll = fake_cq_poll,
     .cq_push = fake_cq_push,
+    .cq_awaited = fake_cq_awaited,
     .lane_create = fake_lane_create,
     .lane_connect = fake_lane_connect,
     .lane_poll = fake_lane_poll,

@@ -186,6 +186,11 @@ static bool fault_cq_push(struct wire_cq *cq)
     return under->cq_push ? under->cq_push(cq->under) : true;
 }
 
+static bool fault_cq_awaited(const struct wire_cq *cq)
+{
+    return under->cq_awaited && under->cq_awaited(cq->under);
+}
+
 static int fault_lane_streams(const struct wire_lane *lane)
 {
     return lane->under ? under->lane_streams(lane->under) : 0;
@@ -384,6 +389,7 @@ static struct wire_ops fault_ops = {
     .cq_close = fault_cq_close,
     .cq_poll = fault_cq_poll,
     .cq_push = fault_cq_push,
+    .cq_awaited = fault_cq_awaited,
     .lane_streams = fault_lane_streams,
     .lane_create = fault_lane_create,
     .lane_connect = fault_lane_connect,

@@ -57,3 +57,16 @@ bool holmes_sock_cq_push(struct wire_cq *cq)
     }
     return sent;
 }
+
+bool holmes_sock_cq_awaited(const struct wire_cq *cq)
+{
+    bool awaited = false;
+
+    holmes_list_each(lane, tmp, &cq->lanes, struct wire_lane, in_cq)
+    {
+        sock_lane_lock(lane);
+        awaited = awaited || lane->in.tell;
+        sock_lane_unlock(lane);
+    }
+    return awaited;
+}

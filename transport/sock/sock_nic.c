@@ -124,6 +124,7 @@ const struct wire_ops holmes_wire_sock = {
     .cq_close = holmes_sock_cq_close,
     .cq_poll = holmes_sock_cq_poll,
     .cq_push = holmes_sock_cq_push,
+    .cq_awaited = holmes_sock_cq_awaited,
     .lane_create = holmes_sock_lane_create,
     .lane_connect = holmes_sock_lane_connect,
     .lane_via = holmes_sock_lane_via,

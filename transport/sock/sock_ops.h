@@ -25,6 +25,7 @@ int holmes_sock_cq_open(struct wire_nic *wn, struct wire_cq **out);
 void holmes_sock_cq_close(struct wire_cq *cq);
 int holmes_sock_cq_poll(struct wire_cq *cq, struct wire_event *events, int max);
 bool holmes_sock_cq_push(struct wire_cq *cq);
+bool holmes_sock_cq_awaited(const struct wire_cq *cq);
 /* sock_send.c */
 int holmes_sock_lane_post(struct wire_lane *lane, const struct wire_write *w);
 
