@@ -288,41 +288,46 @@ static void stream_end(struct sock_stream *s)
     holmes_sock_lane_fail(lane, -ECONNRESET);
 }
 
-/* One system call: the rest of the arriving piece to its place, and what comes behind it. False: no
- * more now. The lane is unlocked for the call, and before mrs_lock is taken. */
-static bool stream_read(struct sock_stream *s)
+/* One system call: the rest of the arriving piece to its place, and what comes behind it. mrs_lock
+ * held. */
+static ssize_t read_piece(struct sock_stream *s, uint8_t *ahead, size_t len)
 {
-    uint8_t ahead[SOCK_READ_AHEAD];
-    uint32_t direct = s->again ? 0 : s->left; /* what is here already is only read ahead */
-    struct iovec iov[2] = {{.iov_len = direct},
-                           {.iov_base = ahead + s->nahead, .iov_len = sizeof ahead - s->nahead}};
+    struct iovec iov[2] = {{.iov_base = arriving_at(s), .iov_len = s->left},
+                           {.iov_base = ahead, .iov_len = len}};
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
-    size_t wanted = iov[0].iov_len + iov[1].iov_len, kept = s->nahead, body;
-    ssize_t n = -1;
-    int error = 0;
 
+    if (!iov[0].iov_base) {
+        errno = EAGAIN; /* the lane has failed already */
+        return -1;
+    }
+    return recvmsg(s->fd, &msg, MSG_DONTWAIT);
+}
+
+/* Takes mrs_lock, before the lane's. False: the stream was lost meanwhile, and it is not taken. */
+static bool hold_mrs(struct sock_stream *s)
+{
     sock_lane_unlock(s->lane);
     pthread_rwlock_rdlock(&s->lane->wn->mrs_lock);
     sock_lane_lock(s->lane);
-    if (!sock_stream_lives(s)) { /* lost meanwhile */
-        pthread_rwlock_unlock(&s->lane->wn->mrs_lock);
-        return false;
-    }
-    sock_stream_enter_kernel(s);
-    if (direct == 0 || (iov[0].iov_base = arriving_at(s))) {
-        n = recvmsg(s->fd, &msg, MSG_DONTWAIT);
-        error = n < 0 ? errno : 0;
-    }
-    sock_stream_leave_kernel(s);
-    if (n > 0) {
-        body = (size_t)n < direct ? (size_t)n : direct;
-        if (body > 0)
-            arrived(s, body);
-        memcpy(ahead, s->ahead, kept);
-        s->nahead = 0;
-        take(s, ahead, kept + (size_t)n - body);
-    }
+    if (sock_stream_lives(s))
+        return true;
     pthread_rwlock_unlock(&s->lane->wn->mrs_lock);
+    return false;
+}
+
+/* What was read: of the arriving piece, that is in its place, and ahead, behind `kept` bytes from
+ * before. mrs_lock held. */
+static void take_read(struct sock_stream *s, size_t body, uint8_t *ahead, size_t kept, size_t len)
+{
+    if (body > 0)
+        arrived(s, body);
+    memcpy(ahead, s->ahead, kept);
+    s->nahead = 0;
+    take(s, ahead, kept + len);
+}
+
+static void read_ended(struct sock_stream *s, ssize_t n, int error)
+{
     s->idle = n > 0 ? 0 : s->idle + 1;
     if (n == 0 && s->reset)
         holmes_sock_stream_lost(s, -ECONNRESET);
@@ -330,7 +335,59 @@ static bool stream_read(struct sock_stream *s)
         stream_end(s);
     else if (error != 0 && error != EAGAIN && error != EINTR)
         holmes_sock_stream_lost(s, -error);
-    return n > 0 && (size_t)n == wanted;
+}
+
+/* Between pieces, or of one that is here already: only ahead. Most looks bring nothing. */
+static bool read_ahead(struct sock_stream *s)
+{
+    uint8_t ahead[SOCK_READ_AHEAD];
+    size_t kept = s->nahead, room = sizeof ahead - kept;
+    ssize_t n;
+    int error;
+
+    sock_stream_enter_kernel(s);
+    n = recv(s->fd, ahead + kept, room, MSG_DONTWAIT);
+    error = n < 0 ? errno : 0;
+    sock_stream_leave_kernel(s);
+    if (n > 0) {
+        if (!hold_mrs(s))
+            return false;
+        take_read(s, 0, ahead, kept, (size_t)n);
+        pthread_rwlock_unlock(&s->lane->wn->mrs_lock);
+    }
+    read_ended(s, n, error);
+    return n > 0 && ((size_t)n == room || s->left > 0);
+}
+
+/* More of the piece may have come while the kernel copied. */
+static bool read_direct(struct sock_stream *s)
+{
+    uint8_t ahead[SOCK_READ_AHEAD];
+    size_t left = s->left, body;
+    ssize_t n;
+    int error;
+
+    if (!hold_mrs(s))
+        return false;
+    sock_stream_enter_kernel(s);
+    n = read_piece(s, ahead, sizeof ahead);
+    error = n < 0 ? errno : 0;
+    sock_stream_leave_kernel(s);
+    if (n > 0) {
+        body = (size_t)n < left ? (size_t)n : left;
+        take_read(s, body, ahead, 0, (size_t)n - body);
+    }
+    pthread_rwlock_unlock(&s->lane->wn->mrs_lock);
+    read_ended(s, n, error);
+    return n > 0 && ((size_t)n == left + sizeof ahead || s->left > 0);
+}
+
+/* One system call, for which the lane is unlocked, and before mrs_lock is taken. False: no more
+ * now.
+ */
+static bool stream_read(struct sock_stream *s)
+{
+    return s->left > 0 && !s->again ? read_direct(s) : read_ahead(s);
 }
 
 void holmes_sock_stream_drain(struct sock_stream *s)
