@@ -200,6 +200,16 @@ void conn_fail(struct holmes_conn *c, int error)
     stage_drain(c->stage);
 }
 
+/* Sends that were done arrive, though nobody looks after the lanes from here on. The peer hears of
+ * the end after that. */
+static void conn_linger(struct holmes_conn *c)
+{
+    if (c->error != 0 || !c->sending || c->state != CONN_READY || !c->ops->lane_linger)
+        return;
+    for (int i = 0; i < c->nlanes; i++)
+        c->ops->lane_linger(c->lanes[i]);
+}
+
 void conn_destroy(struct holmes_conn *c)
 {
     struct proto_bye bye;
@@ -221,13 +231,12 @@ void conn_destroy(struct holmes_conn *c)
         held_rest(held);
 
     pthread_mutex_lock(&c->lock);
+    conn_linger(c);
     bye.completed = c->sending ? 0 : c->q.recv.completed;
     if (c->oob.fd >= 0 && c->error == 0)
         oob_send(&c->oob, PROTO_BYE, &bye);
     dialer_destroy(c->dialer);
     handshake_destroy(c);
-    if (c->error == 0 && c->q.eager_max > 0 && c->sending)
-        c->ops->lane_linger(c->lanes[0]);
     path_close_lanes(c, 0);
     stage_destroy(c->stage);
     path_close(c);

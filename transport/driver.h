@@ -45,7 +45,8 @@ struct wire_mr {
 enum wire_role { WIRE_CONNECT, WIRE_ACCEPT };
 
 enum wire_event_type {
-    WIRE_WRITE_DONE, /* a write posted with a context left our hands (this is not delivery) */
+    WIRE_WRITE_DONE, /* a write posted with a context left our hands (this is not delivery, see
+                        wire_limits.delivers) */
     WIRE_IMM,        /* a peer's write with immediate data arrived, and all bytes that the same
                         lane carried before it */
     WIRE_ERROR,      /* a write failed (`context`, or NULL when the wire does not say which) */
@@ -83,8 +84,8 @@ struct wire_limits {
     size_t inline_max; /* bytes of a WIRE_INLINE write; at least 64 */
     uint16_t mtu;      /* of the RDMA port, in bytes; 0: unknown */
     bool dmabuf;       /* mr_reg_dmabuf works here */
-    bool delivers;     /* WIRE_WRITE_DONE says that the bytes are in the peer's memory, and its
-                          immediate in the peer's hands, whatever happens next */
+    bool delivers; /* after WIRE_WRITE_DONE bytes and immediate reach a peer that lives, whatever
+                      this end does next, if it lets go of the lane by lane_linger */
 };
 
 /* How a lane is to be raised, agreed by both ends before. NULL: the NIC's first GID, no
@@ -168,9 +169,10 @@ struct wire_ops {
      * through the NIC. Reported as WIRE_WRITE_DONE. The lane was created with `flush`. */
     int (*lane_flush)(struct wire_lane *lane, const void *buf, const struct wire_mr *mr,
                       void *context);
-    /* Optional, of a wire whose inline writes may be said to be done before the peer has them:
-     * waits until the peer's kernel has all that was posted, for half a second at most, and not at
-     * all for a peer that is gone; nor for long if another lane just waited in vain. */
+    /* Optional, of a wire whose writes may be said to be done before the peer has them: waits until
+     * the peer's kernel has all that was posted, as long as it takes any of it in half a second,
+     * for ten seconds at most, and not at all for a peer that is gone; nor for long if another lane
+     * just waited in vain. */
     void (*lane_linger)(struct wire_lane *lane);
     /* Optional, of a wire whose lanes lose parts of themselves and go on: false while word of what
      * has arrived may still have to be told again, so that somebody must go on to poll though

@@ -1,6 +1,6 @@
-/* Moves messages over raised lanes. A send is done when the receiver's count says so, never when a
- * write left our hands; a receive is done when all its bytes are known to be here and the peer was
- * told.
+/* Moves messages over raised lanes. Where the wire delivers, a send is done when its writes are,
+ * else when the receiver's count says so; a receive is done when all its bytes are known to be here
+ * and, where the wire does not deliver, the peer was told.
  *
  *     receiver                                   sender
  *     irecv: clear-to-send into slot   ------>   isend finds the slot, matches the tag

@@ -1,7 +1,9 @@
-/* Small messages that go ahead of their clear-to-sends. Over a wire that has none of that the same
+/* Sends that are done before the receiver has them: small ones, which go ahead of their
+ * clear-to-sends, and those over a single stream. Over a wire that has none of that the same
  * messages wait, and these claims do not apply: meson runs this over sockets only. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -219,6 +221,140 @@ Test(eager, arrives_although_its_sender_closes_at_once)
             expect(e, post(e, n % RECVS, 2048, 1), n % RECVS, 2048, i + (unsigned)n);
         close_ends(e);
     }
+}
+
+/* ---- any size over a single stream ---- */
+
+Test(eager, send_over_one_stream_is_done_while_its_receiver_sleeps)
+{
+    struct ends *e = open_ends();
+    struct holmes_request *r = post(e, 0, SIZE, 1), *s = send_when_taken(e, SIZE - 1, 1, 7);
+
+    link_wait(s);
+    memset(e->from, 0xa5, SIZE); /* the caller's again */
+    expect(e, r, 0, SIZE - 1, 7);
+    close_ends(e);
+}
+
+#define LARGE ((size_t)16 << 20) /* no socket buffer takes so much */
+#define TOLD  8                  /* clear-to-sends that leave at once */
+
+/* Clear-to-sends that the sender never reads are what makes closing a reset. */
+static void post_unread(struct ends *e)
+{
+    for (int i = 0; i < TOLD; i++)
+        post(e, i % RECVS, SIZE, 2);
+}
+
+static void *closer_main(void *conn)
+{
+    holmes_conn_close(conn);
+    return NULL;
+}
+
+/* Done, and closed, while the receiver is still at it. */
+static void send_and_leave(struct ends *e, uint8_t *from, uint8_t *to, unsigned seed)
+{
+    struct holmes_request *r, *s;
+    struct holmes_mr *fm, *tm;
+    bool sent = false, got = false;
+    pthread_t closer;
+    size_t len = 0;
+
+    link_fill(from, LARGE, seed);
+    memset(to, 0, LARGE);
+    cr_assert_eq(holmes_mr_reg(e->l.send, from, LARGE, &fm), 0);
+    cr_assert_eq(holmes_mr_reg(e->l.recv, to, LARGE, &tm), 0);
+    r = link_irecv(e->l.recv, to, LARGE, 1, tm);
+    s = link_isend(e->l.send, from, LARGE, 1, fm);
+    while (!sent) {
+        cr_assert_eq(holmes_test(s, &sent, NULL), 0);
+        if (!sent && !got)
+            cr_assert_eq(holmes_test(r, &got, &len), 0);
+    }
+    memset(from, 0xa5, LARGE);
+    post_unread(e);
+    holmes_mr_dereg(e->l.send, fm);
+    cr_assert_eq(pthread_create(&closer, NULL, closer_main, e->l.send), 0);
+    e->l.send = NULL;
+    if (!got)
+        len = link_wait(r);
+    cr_assert_eq(len, LARGE);
+    cr_assert(link_check(to, LARGE, seed));
+    pthread_join(closer, NULL);
+    holmes_mr_dereg(e->l.recv, tm);
+}
+
+Test(eager, large_message_over_one_stream_arrives_although_its_sender_closes)
+{
+    uint8_t *from = malloc(LARGE), *to = malloc(LARGE);
+
+    cr_assert(from && to);
+    for (unsigned i = 0; i < 8; i++) {
+        struct ends *e = open_ends();
+
+        send_and_leave(e, from, to, i);
+        close_ends(e);
+    }
+    free(from);
+    free(to);
+}
+
+#define MANY (HOLMES_MAX_REQUESTS - TOLD)
+
+/* As many as the kernels take; their receiver looks after the sender is gone. */
+Test(eager, what_was_done_arrives_at_a_receiver_that_slept)
+{
+    struct ends *e = open_ends();
+    struct holmes_request *r[MANY], *s;
+    uint8_t *to = malloc(MANY * (size_t)SIZE);
+    struct holmes_mr *mr;
+    bool done = true;
+    int sent = 0;
+
+    cr_assert(to);
+    cr_assert_eq(holmes_mr_reg(e->l.recv, to, MANY * (size_t)SIZE, &mr), 0);
+    for (int i = 0; i < MANY; i++)
+        r[i] = link_irecv(e->l.recv, to + i * (size_t)SIZE, SIZE, 1, mr);
+    while (done && sent < MANY) {
+        s = send_when_taken(e, SIZE, 1, (unsigned)sent);
+        done = false;
+        for (int i = 0; i < 10000 && !done; i++)
+            cr_assert_eq(holmes_test(s, &done, NULL), 0);
+        sent += done;
+    }
+    cr_assert(sent > 0);
+    post_unread(e);
+    holmes_conn_close(e->l.send);
+    e->l.send = NULL;
+    for (int i = 0; i < sent; i++) {
+        cr_assert_eq(link_wait(r[i]), SIZE);
+        cr_assert(link_check(to + i * (size_t)SIZE, SIZE, (unsigned)i), "message %d", i);
+    }
+    holmes_mr_dereg(e->l.recv, mr);
+    close_ends(e);
+    free(to);
+}
+
+Test(eager, closing_waits_for_a_receiver_that_takes_nothing_but_a_moment)
+{
+    struct ends *e = open_ends();
+    uint8_t *large = calloc(1, LARGE);
+    struct holmes_mr *from, *to;
+    uint64_t start;
+
+    cr_assert(large);
+    cr_assert_eq(holmes_mr_reg(e->l.send, large, LARGE, &from), 0);
+    cr_assert_eq(holmes_mr_reg(e->l.recv, large, LARGE, &to), 0);
+    link_irecv(e->l.recv, large, LARGE, 1, to);
+    link_isend(e->l.send, large, LARGE, 1, from);
+    start = holmes_now_ns();
+    holmes_conn_close(e->l.send);
+    e->l.send = NULL;
+    cr_assert_lt(holmes_now_ns() - start, patience_ns(2000));
+    holmes_mr_dereg(e->l.recv, to);
+    close_ends(e);
+    free(large);
 }
 
 Test(eager, memory_of_a_receive_that_was_filled_early_may_go)

@@ -147,16 +147,18 @@ struct sock_dealt_ring {
     uint32_t first, end;
 };
 
-/* Sending half of a lane. Numbers of writes: [1, landed] the peer has, (landed, dealt] are with the
- * streams, (dealt, posted] wait; of write dealt + 1 the first `dealt_len` bytes are dealt. */
+/* Sending half of a lane. Numbers of writes: [1, landed] the peer is known to have, (landed, dealt]
+ * are with the streams, (dealt, posted] wait; of write dealt + 1 the first `dealt_len` bytes are
+ * dealt. Of the only stream of a lane the kernel has [1, sent]: over that nothing is ever sent
+ * again, so that a write is done when the kernel has it. */
 struct sock_sender {
     struct sock_write *ring; /* grows from nothing to SOCK_WRITES_MAX */
     uint32_t size;           /* of it, a power of 2 */
     struct sock_copies copies;
-    uint32_t reported, landed, dealt, posted;
+    uint32_t reported, landed, sent, dealt, posted;
     size_t dealt_len;
     uint64_t waiting;             /* bytes not dealt, or to be dealt again */
-    uint64_t copied_ns;           /* when bytes were last copied, to a few milliseconds */
+    uint64_t posted_ns;           /* when something was last, to a few milliseconds */
     struct sock_dealt_ring again; /* pieces of lost streams, dealt before anything new */
 };
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "../oob.h"
@@ -11,7 +12,9 @@
 #include "log.h"
 #include "sock_ops.h"
 
-#define LINGER_MS 500
+#define LINGER_MS      500 /* while nothing moves */
+#define LINGER_MOST_MS 10000
+#define DISCARDS       256 /* reads: control of a mebibyte */
 
 void holmes_sock_lane_fail(struct wire_lane *lane, int error)
 {
@@ -193,51 +196,82 @@ static bool stream_is_gone(const struct sock_stream *s)
     return s->lost == 0 && poll(&p, 1, 0) > 0 && p.revents & (POLLERR | POLLHUP);
 }
 
-/* Whether the peer's kernel has all that this one was given. */
-static bool stream_is_through(const struct sock_stream *s)
+/* Bytes of the stream that the peer's kernel does not have. */
+static uint64_t stream_left(const struct sock_stream *s)
 {
-    int left = 0;
+    int queued = 0;
+    uint64_t left = 0;
 
-    return s->lost != 0 || ioctl(s->fd, SIOCOUTQ, &left) != 0 || left == 0;
+    for (unsigned i = s->first; i != s->end; i++)
+        left += sizeof(struct sock_head) + s->hand[i % SOCK_BATCH].head.len;
+    left -= s->done;
+    if (s->lost == 0 && ioctl(s->fd, SIOCOUTQ, &queued) == 0)
+        left += (uint64_t)queued;
+    return left;
+}
+
+/* Gives the kernel what it takes. False: a stream of the lane is gone. */
+static bool linger_look(struct wire_lane *lane, uint64_t *left)
+{
+    bool there = true;
+
+    holmes_sock_lane_send(lane, true, true);
+    *left = lane->out.waiting;
+    for (int i = 0; i < lane->nstreams; i++) {
+        there = there && !stream_is_gone(&lane->streams[i]);
+        *left += stream_left(&lane->streams[i]);
+    }
+    return there && holmes_sock_lane_poll(lane) == 0;
 }
 
 /* Each lane may wait. But many are closed one after the other, and after one that waited in vain,
- * time counts from when bytes were last copied to it: a living peer's kernel would have them. */
+ * time counts from the last post: a living peer's kernel would have it. */
 static uint64_t linger_deadline(const struct wire_lane *lane)
 {
     uint64_t now = holmes_now_ns(), in_vain = atomic_load(&lane->wn->lingered_ns);
 
     if (in_vain == 0 || now - in_vain > LINGER_MS * 1000000ull)
         return now + LINGER_MS * 1000000ull;
-    return lane->out.copied_ns + LINGER_MS * 1000000ull;
+    return lane->out.posted_ns + LINGER_MS * 1000000ull;
 }
 
-/* Copied writes may be said to be done before the peer has them. To close a stream whose own unread
- * bytes are still here resets it, which would drop what is on its way: so that waits, as long as it
- * takes a living peer's kernel to have it. */
+/* Nothing is unread then, so that closing resets nothing and the kernel goes on sending. */
+static void stream_discard(struct sock_stream *s)
+{
+    char unread[4096];
+
+    for (int i = 0; i < DISCARDS; i++) {
+        if (recv(s->fd, unread, sizeof unread, MSG_DONTWAIT) <= 0)
+            return;
+    }
+}
+
+/* Writes may be said to be done before the peer has them: copied ones, and those of a lane of one
+ * stream. To close a stream whose own unread bytes are still here resets it, which would drop what
+ * is on its way: so that waits, as long as it takes a living peer's kernel to have it. */
 void holmes_sock_lane_linger(struct wire_lane *lane)
 {
-    bool through, late = false;
-    uint64_t deadline;
+    uint64_t end = holmes_deadline_ms(LINGER_MOST_MS), idle_end, left, least = UINT64_MAX;
+    bool late = false;
 
     sock_lane_lock(lane);
-    through = lane->out.posted == lane->out.landed;
-    deadline = linger_deadline(lane);
-    while (!through && !late && holmes_sock_lane_poll(lane) == 0) {
-        through = holmes_sock_lane_send(lane, true, true);
+    idle_end = linger_deadline(lane);
+    if (lane->out.posted == lane->out.landed)
+        least = 0;
+    while (least > 0 && !late && linger_look(lane, &left)) {
+        if (left < least && least != UINT64_MAX)
+            idle_end = holmes_deadline_ms(LINGER_MS);
+        least = left < least ? left : least;
+        late = least > 0 && holmes_deadline_passed(idle_end < end ? idle_end : end);
         sock_lane_unlock(lane);
-        for (int i = 0; i < lane->nstreams; i++) {
-            if (stream_is_gone(&lane->streams[i]))
-                return;
-            through = through && stream_is_through(&lane->streams[i]);
-        }
-        late = holmes_deadline_passed(deadline);
-        if (!through && !late)
+        if (least > 0 && !late)
             poll(NULL, 0, 1);
         sock_lane_lock(lane);
     }
+    for (int i = 0; late && i < lane->nstreams; i++)
+        stream_discard(&lane->streams[i]);
     sock_lane_unlock(lane);
-    if (!through && late)
+    if (late)
         atomic_store(&lane->wn->lingered_ns, holmes_now_ns());
 }
 
@@ -248,7 +282,7 @@ bool holmes_sock_lane_settled(struct wire_lane *lane)
     if (lane->nstreams == 1 || holmes_sock_lane_poll(lane) != 0)
         return true;
     for (int i = 0; through && i < lane->nstreams; i++)
-        through = stream_is_through(&lane->streams[i]);
+        through = stream_left(&lane->streams[i]) == 0;
     return through;
 }
 

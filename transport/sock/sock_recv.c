@@ -196,7 +196,7 @@ int holmes_sock_lane_deliver(struct wire_lane *lane, struct wire_event *events, 
             events[n++] = (struct wire_event){.type = WIRE_IMM, .imm = a->imm};
         in->untold_bytes += a->write_len;
         if (a->flags & SOCK_TELL || in->landed - in->told >= SOCK_WRITES_MAX / 4 ||
-            in->untold_bytes >= SOCK_COPIES / 4)
+            (lane->nstreams > 1 && in->untold_bytes >= SOCK_COPIES / 4))
             in->tell = true;
         arrival_end(a);
     }

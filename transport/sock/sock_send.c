@@ -83,6 +83,8 @@ static int lane_post(struct wire_lane *lane, const struct wire_write *w)
 
     if (rc == 0)
         rc = check_post(w);
+    if (rc == 0 && o->posted - o->landed == SOCK_WRITES_MAX)
+        rc = -EAGAIN;
     if (rc == 0 && o->posted - o->reported == o->size)
         rc = ring_grow(o);
     if (rc == 0 && w->flags & WIRE_INLINE && w->len > 0)
@@ -100,15 +102,15 @@ static int lane_post(struct wire_lane *lane, const struct wire_write *w)
     out->context = w->context;
     out->body = w->buf;
     out->copy_end = 0;
-    if (out->report)
+    if (out->report && lane->nstreams > 1)
         out->head.flags |= SOCK_TELL;
     if (w->flags & WIRE_INLINE && w->len > 0) {
         memcpy(o->copies.bytes + copy % SOCK_COPIES, w->buf, w->len);
         out->body = o->copies.bytes + copy % SOCK_COPIES;
         out->copy_end = copy + w->len;
-        o->copied_ns = now_about_ns();
     }
     o->waiting += w->len;
+    o->posted_ns = now_about_ns();
     if (!(w->flags & WIRE_MORE))
         holmes_sock_lane_send(lane, false, false);
     return 0;
@@ -218,12 +220,15 @@ static int piece_left(struct sock_piece *p, size_t done, struct iovec out[2])
 static void hand_advance(struct sock_stream *s, size_t n)
 {
     while (n > 0) {
-        size_t left = sizeof(struct sock_head) + s->hand[s->first % SOCK_BATCH].head.len - s->done;
+        const struct sock_head *h = &s->hand[s->first % SOCK_BATCH].head;
+        size_t left = sizeof *h + h->len - s->done;
 
         if (n < left) {
             s->done += n;
             return;
         }
+        if (h->flags != SOCK_ONLY_ACK)
+            s->lane->out.sent = h->seq;
         n -= left;
         s->done = 0;
         s->first++;
@@ -325,6 +330,8 @@ static uint32_t done_up_to(const struct wire_lane *lane)
     const struct sock_sender *o = &lane->out;
     uint32_t done = o->landed;
 
+    if (lane->nstreams == 1)
+        return o->sent;
     for (int i = 0; lane->lost != 0 && i < lane->nstreams; i++) {
         const struct sock_stream *s = &lane->streams[i];
 
@@ -342,10 +349,11 @@ int holmes_sock_lane_report(struct wire_lane *lane, struct wire_event *events, i
 {
     struct sock_sender *o = &lane->out;
     int status = holmes_sock_lane_poll(lane), n = 0;
-    uint32_t end = status == 0 || status == -EAGAIN ? done_up_to(lane) : o->posted;
+    uint32_t through = done_up_to(lane);
+    uint32_t end = status == 0 || status == -EAGAIN ? through : o->posted;
 
     while (n < max && o->reported != end) {
-        bool done = o->landed - ++o->reported <= UINT32_MAX / 2;
+        bool done = through - ++o->reported <= UINT32_MAX / 2;
         const struct sock_write *w = write_at(o, o->reported);
 
         if (w->copy_end > 0)
