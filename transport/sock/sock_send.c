@@ -235,6 +235,19 @@ static void hand_advance(struct sock_stream *s, size_t n)
     }
 }
 
+#define FIRST_BYTES (32u * 1024)
+#define FIRST_OF    (256u * 1024)
+
+/* The peer waits for this piece and nothing else: it begins to copy the first bytes out of its
+ * kernel while ours takes the others. */
+static bool goes_in_two(const struct sock_stream *s)
+{
+    const struct sock_head *h = &s->hand[s->first % SOCK_BATCH].head;
+
+    return s->end - s->first == 1 && s->done == 0 && h->len >= FIRST_BYTES + FIRST_BYTES / 2 &&
+           h->write_len <= FIRST_OF && h->seq == s->lane->out.landed + 1;
+}
+
 /* One system call, for which the lane is unlocked. False: no more now. */
 static bool hand_send(struct sock_stream *s)
 {
@@ -247,6 +260,8 @@ static bool hand_send(struct sock_stream *s)
     for (unsigned i = s->first; i != s->end; i++)
         msg.msg_iovlen += (size_t)piece_left(&s->hand[i % SOCK_BATCH], i == s->first ? s->done : 0,
                                              iov + msg.msg_iovlen);
+    if (goes_in_two(s))
+        iov[1].iov_len = FIRST_BYTES;
     for (size_t i = 0; i < msg.msg_iovlen; i++)
         wanted += iov[i].iov_len;
     sock_stream_enter_kernel(s);
