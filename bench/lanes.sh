@@ -20,6 +20,7 @@ is throttled in the direction of the data.
   --lanes N          HOLMES_LANES (4)
   --size SIZE        of a message (1M)
   --rounds N         (5)
+  --idle-us US       as for holmes-bench (0)
   --tcp LIST         values of HOLMES_TCP (libfabric,sockets)
   --plugin PATH      (the built one)
 EOT
@@ -84,11 +85,11 @@ fi
 
 # --- outside ----------------------------------------------------------------------------------
 
-rate=1000 throttle=10 lanes=4 size=1M rounds=5 tcp=libfabric,sockets
+rate=1000 throttle=10 lanes=4 size=1M rounds=5 tcp=libfabric,sockets idle=0
 plugin=$build/plugin/libnccl-net-holmes.so
 while [ $# -gt 0 ]; do
     case $1 in
-    --rate | --throttle | --lanes | --size | --rounds | --tcp | --plugin)
+    --rate | --throttle | --lanes | --size | --rounds | --idle-us | --tcp | --plugin)
         [ $# -gt 1 ] || fail "$1 needs a value"
         case $1 in
         --rate) rate=$2 ;;
@@ -96,6 +97,7 @@ while [ $# -gt 0 ]; do
         --lanes) lanes=$2 ;;
         --size) size=$2 ;;
         --rounds) rounds=$2 ;;
+        --idle-us) idle=$2 ;;
         --tcp) tcp=$2 ;;
         --plugin) plugin=$2 ;;
         esac
@@ -125,7 +127,7 @@ echo "$lanes lanes of $rate Mbit/s, messages of $size, one way, $rounds rounds; 
 for wire in $(echo "$tcp" | tr ',' ' '); do
     side=$plugin,HOLMES_TCP=$wire,HOLMES_LANES=$lanes
     "$build/bench/holmes-bench" sendrecv --measure bandwidth -b "$size" -e "$size" --rtt 0ms \
-        --rounds "$rounds" --reference-streams 1 --reference-threads streams \
+        --rounds "$rounds" --idle-us "$idle" --reference-streams 1 --reference-threads streams \
         -p "all=$side" -p "throttled=$side" --json "$out/$wire.json" \
         --link-hook "'$top/bench/lanes.sh' --shape" >"$out/$wire.txt" 2>"$out/$wire.err" ||
         {
