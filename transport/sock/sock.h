@@ -64,8 +64,9 @@ int holmes_sock_head_check(const struct sock_head *h);
 #define SOCK_WRITES_MAX    1024 /* posted to a lane and not known to have landed; a power of 2 */
 #define SOCK_BATCH         16   /* pieces in one system call */
 #define SOCK_READ_AHEAD    4096
-#define SOCK_PART_MIN      (32u * 1024) /* bytes of a piece on average, at least */
-#define SOCK_STRANGERS_MAX 64           /* beside those that are awaited */
+#define SOCK_SHORT         (256u * 1024) /* bytes of a write that is worth calls for a few us */
+#define SOCK_PART_MIN      (32u * 1024)  /* bytes of a piece on average, at least */
+#define SOCK_STRANGERS_MAX 64            /* beside those that are awaited */
 #define SOCK_MATES_MAX     16
 
 struct sock_mr {

@@ -337,6 +337,12 @@ static void read_ended(struct sock_stream *s, ssize_t n, int error)
         holmes_sock_stream_lost(s, -error);
 }
 
+/* Of a long write what comes meanwhile had better become more before the next call. */
+static bool is_short(const struct sock_stream *s)
+{
+    return s->head.write_len <= SOCK_SHORT;
+}
+
 /* Between pieces, or of one that is here already: only ahead. Most looks bring nothing. */
 static bool read_ahead(struct sock_stream *s)
 {
@@ -356,7 +362,7 @@ static bool read_ahead(struct sock_stream *s)
         pthread_rwlock_unlock(&s->lane->wn->mrs_lock);
     }
     read_ended(s, n, error);
-    return n > 0 && ((size_t)n == room || s->left > 0);
+    return n > 0 && ((size_t)n == room || (s->left > 0 && is_short(s)));
 }
 
 /* More of the piece may have come while the kernel copied. */
@@ -379,7 +385,7 @@ static bool read_direct(struct sock_stream *s)
     }
     pthread_rwlock_unlock(&s->lane->wn->mrs_lock);
     read_ended(s, n, error);
-    return n > 0 && ((size_t)n == left + sizeof ahead || s->left > 0);
+    return n > 0 && ((size_t)n == left + sizeof ahead || (s->left > 0 && is_short(s)));
 }
 
 /* One system call, for which the lane is unlocked, and before mrs_lock is taken. False: no more

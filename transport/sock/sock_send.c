@@ -236,7 +236,6 @@ static void hand_advance(struct sock_stream *s, size_t n)
 }
 
 #define FIRST_BYTES (32u * 1024)
-#define FIRST_OF    (256u * 1024)
 
 /* The peer waits for this piece and nothing else: it begins to copy the first bytes out of its
  * kernel while ours takes the others. */
@@ -245,7 +244,7 @@ static bool goes_in_two(const struct sock_stream *s)
     const struct sock_head *h = &s->hand[s->first % SOCK_BATCH].head;
 
     return s->end - s->first == 1 && s->done == 0 && h->len >= FIRST_BYTES + FIRST_BYTES / 2 &&
-           h->write_len <= FIRST_OF && h->seq == s->lane->out.landed + 1;
+           h->write_len <= SOCK_SHORT && h->seq == s->lane->out.landed + 1;
 }
 
 /* One system call, for which the lane is unlocked. False: no more now. */
