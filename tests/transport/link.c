@@ -183,26 +183,33 @@ bool link_check(const void *buf, size_t len, unsigned seed)
 
 /* ---- log ---- */
 
+static pthread_mutex_t captured_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* threads of the transport's log */
 static char captured[65536];
 static size_t captured_len;
 
 static void capture(void *ctx, enum holmes_log_level level, enum holmes_log_subsys subsys,
                     const char *file, int line, const char *func, const char *msg)
 {
-    size_t left = sizeof captured - captured_len;
+    size_t left;
     int n;
 
     (void)ctx, (void)subsys, (void)file, (void)line, (void)func;
+    pthread_mutex_lock(&captured_lock);
+    left = sizeof captured - captured_len;
     n = snprintf(captured + captured_len, left, "%s%s\n", level == HOLMES_LOG_WARN ? "WARN " : "",
                  msg);
     if (n > 0 && (size_t)n < left)
         captured_len += (size_t)n;
+    pthread_mutex_unlock(&captured_lock);
 }
 
 void link_capture_log(void)
 {
+    pthread_mutex_lock(&captured_lock);
     captured_len = 0;
     captured[0] = '\0';
+    pthread_mutex_unlock(&captured_lock);
     holmes_log_set_sink(capture, NULL, HOLMES_LOG_INFO);
 }
 
@@ -210,7 +217,9 @@ int link_log_count(const char *needle)
 {
     int n = 0;
 
+    pthread_mutex_lock(&captured_lock);
     for (const char *p = captured; (p = strstr(p, needle)); p += strlen(needle))
         n++;
+    pthread_mutex_unlock(&captured_lock);
     return n;
 }
