@@ -396,13 +396,19 @@ static int conn_drive(struct holmes_conn *c)
     return rc;
 }
 
+/* One of several streams may die with what it was given, and somebody has to notice. */
+static bool may_be_lost(const struct holmes_conn *c)
+{
+    return c->ops->lane_settled && c->nstreams > 1;
+}
+
 /* What is left goes out with later calls; should there be none, without them. */
 static int conn_push(struct holmes_conn *c)
 {
     bool sent;
     int rc = request_push(c, true, &sent);
 
-    if (rc == 0 && !sent && c->ops->cq_push)
+    if (rc == 0 && c->ops->cq_push && (!sent || may_be_lost(c)))
         held_add(&c->t->held, c);
     return rc != 0 ? conn_wire_error(c, rc) : 0;
 }
