@@ -1,5 +1,5 @@
 /* Measures over two connections. Receives of the full size are always out, WINDOW of them, and are
- * taken in order; an empty message ends a series. */
+ * taken in order; an empty message ends a series, and answers one of it. */
 #include "tool/check_link.h"
 
 #include <errno.h>
@@ -227,10 +227,12 @@ int holmes_check_link_pong(struct holmes_check_link *l, uint64_t deadline_ns)
 
 /* --- bandwidth -------------------------------------------------------------------------------- */
 
+/* The peer answers each message with an empty one: that a send is done says that its buffer is
+ * free, while megabytes may still wait in kernels. */
 struct stream {
     struct holmes_request *requests[WINDOW];
     size_t sizes[WINDOW];
-    unsigned sent, done;
+    unsigned sent, gone, done;           /* by us, from our hands, and answered */
     uint64_t bytes, started_ns, last_ns; /* received by the peer, and when the last was */
     uint64_t warm_bytes, warm_ns;        /* the same after the first quarter; 0: not yet */
 };
@@ -261,22 +263,41 @@ static int stream_start(struct holmes_check_link *l, struct stream *s, uint64_t 
     return 0;
 }
 
-static int stream_finish(struct stream *s, uint64_t warm_ns, bool *moved)
+/* Answers that are here, of messages that have left our hands. */
+static int stream_answer(struct holmes_check_link *l, struct stream *s, uint64_t deadline_ns,
+                         bool *answered)
 {
-    while (s->done < s->sent) {
-        bool done = false;
-        int rc = holmes_test(s->requests[s->done % WINDOW], &done, NULL);
+    struct holmes_request *r = l->posted[l->next % WINDOW];
+    size_t len = 0;
+    int rc = s->done < s->gone ? holmes_test(r, answered, &len) : 0;
 
-        if (rc != 0 || !done)
-            return rc;
-        s->last_ns = holmes_now_ns();
-        s->bytes += s->sizes[s->done++ % WINDOW];
-        if (s->warm_ns == 0 && s->last_ns >= warm_ns) {
-            s->warm_ns = s->last_ns;
-            s->warm_bytes = s->bytes;
-        }
-        *moved = true;
+    if (rc != 0 || !*answered)
+        return rc;
+    return len == 0 ? post(l, l->next++, deadline_ns) : -EBADMSG;
+}
+
+static int stream_finish(struct holmes_check_link *l, struct stream *s, uint64_t warm_ns,
+                         uint64_t deadline_ns, bool *moved)
+{
+    bool gone = s->gone < s->sent, answered = false;
+    int rc = 0;
+
+    while (rc == 0 && gone) {
+        rc = holmes_test(s->requests[s->gone % WINDOW], &gone, NULL);
+        s->gone += rc == 0 && gone;
+        gone = gone && s->gone < s->sent;
     }
+    if (rc == 0)
+        rc = stream_answer(l, s, deadline_ns, &answered);
+    if (rc != 0 || !answered)
+        return rc;
+    s->last_ns = holmes_now_ns();
+    s->bytes += s->sizes[s->done++ % WINDOW];
+    if (s->warm_ns == 0 && s->last_ns >= warm_ns) {
+        s->warm_ns = s->last_ns;
+        s->warm_bytes = s->bytes;
+    }
+    *moved = true;
     return 0;
 }
 
@@ -302,7 +323,7 @@ int holmes_check_link_send(struct holmes_check_link *l, uint64_t run_ns, uint64_
 
         rc = stream_start(l, &s, until_ns, &moved);
         if (rc == 0)
-            rc = stream_finish(&s, s.started_ns + run_ns / 4, &moved);
+            rc = stream_finish(l, &s, s.started_ns + run_ns / 4, deadline_ns, &moved);
         if (rc == 0 && !moved)
             rc = idle(deadline_ns) == -ETIMEDOUT ? -ETIMEDOUT : 0;
     }
@@ -315,11 +336,22 @@ int holmes_check_link_send(struct holmes_check_link *l, uint64_t run_ns, uint64_
 
 int holmes_check_link_recv(struct holmes_check_link *l, uint64_t deadline_ns)
 {
-    size_t len;
-    int rc;
+    struct holmes_request *answers[WINDOW];
+    unsigned sent = 0, done = 0;
+    size_t len = 0;
+    int rc = take(l, deadline_ns, &len);
 
-    do
-        rc = take(l, deadline_ns, &len);
-    while (rc == 0 && len > 0);
+    while (rc == 0 && len > 0) {
+        if (sent - done == WINDOW)
+            rc = wait_for(answers[done++ % WINDOW], deadline_ns, NULL);
+        if (rc == 0)
+            rc = start_send(l, 0, deadline_ns, &answers[sent % WINDOW]);
+        if (rc == 0) {
+            sent++;
+            rc = take(l, deadline_ns, &len);
+        }
+    }
+    while (rc == 0 && done < sent)
+        rc = wait_for(answers[done++ % WINDOW], deadline_ns, NULL);
     return rc;
 }

@@ -27,8 +27,9 @@ int holmes_check_link_ping(struct holmes_check_link *l, uint64_t until_ns, uint6
 int holmes_check_link_pong(struct holmes_check_link *l, uint64_t deadline_ns);
 
 /* Messages to the peer as fast as they go, for `run_ns`; their size grows until one takes about 20
- * ms, so that a slow link does not have seconds of them under way. *gbps is reckoned over what the
- * peer had received after the first quarter, or from the start where that says too little. */
+ * ms, so that a slow link does not have seconds of them under way; the peer answers each. *gbps is
+ * reckoned over what the peer had received after the first quarter, or from the start where that
+ * says too little. -EBADMSG when it answers with anything but an empty message. */
 int holmes_check_link_send(struct holmes_check_link *l, uint64_t run_ns, uint64_t deadline_ns,
                            double *gbps);
 int holmes_check_link_recv(struct holmes_check_link *l, uint64_t deadline_ns);
