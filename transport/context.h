@@ -66,6 +66,9 @@ struct holmes_transport {
     _Atomic uint64_t next_id;
 };
 
+/* This process has made no transport: all that it knows of are its parent's, and their memory may
+ * not be here (libibverbs keeps pages with something registered from children). */
+bool transport_none_is_ours(void);
 /* In a child of the process that made it. */
 static inline bool transport_is_inherited(const struct holmes_transport *t)
 {

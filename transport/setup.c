@@ -160,7 +160,7 @@ bool holmes_listen_close(struct holmes_listen *l)
     struct holmes_transport *t;
     struct holmes_conn *half;
 
-    if (!l || transport_is_inherited(l->t))
+    if (!l || transport_none_is_ours() || transport_is_inherited(l->t))
         return false;
     t = l->t;
     half = l->accepting;
@@ -322,7 +322,7 @@ bool holmes_conn_close(struct holmes_conn *c)
 {
     struct holmes_conn_stats stats;
 
-    if (!c || transport_is_inherited(c->t))
+    if (!c || transport_none_is_ours() || transport_is_inherited(c->t))
         return false;
     holmes_conn_get_stats(c, &stats);
     pthread_mutex_lock(&c->t->lock);

@@ -118,6 +118,13 @@ static const struct holmes_addr *only_addr(const struct holmes_transport *t)
     return &t->devices[0]->nic.addrs[0];
 }
 
+static atomic_int last_maker; /* pid */
+
+bool transport_none_is_ours(void)
+{
+    return atomic_load(&last_maker) != getpid();
+}
+
 int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct holmes_transport **out)
 {
     struct holmes_transport *t;
@@ -134,6 +141,7 @@ int holmes_transport_create(const struct holmes_nic *nics, int nnics, struct hol
     if (!t)
         return -ENOMEM;
     t->pid = getpid();
+    atomic_store(&last_maker, t->pid);
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->probes_lock, NULL);
     t->probes.patience_ns =
@@ -192,7 +200,7 @@ void holmes_transport_destroy(struct holmes_transport *t)
     char stats_path[1024];
     int stats_rc;
 
-    if (!t || transport_is_inherited(t))
+    if (!t || transport_none_is_ours() || transport_is_inherited(t))
         return;
     stats_rc = holmes_env_path(HOLMES_ENV_STATS, stats_path, sizeof stats_path);
     pthread_mutex_lock(&t->lock);
@@ -371,7 +379,7 @@ int holmes_mr_reg_dmabuf(struct holmes_conn *c, void *addr, size_t len, uint64_t
 
 int holmes_mr_dereg(struct holmes_conn *c, struct holmes_mr *mr)
 {
-    if (!mr || transport_is_inherited(c->t))
+    if (!mr || transport_none_is_ours() || transport_is_inherited(c->t))
         return 0;
     pthread_mutex_lock(&c->lock);
     if (request_uses(c, mr))

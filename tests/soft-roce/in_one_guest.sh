@@ -22,6 +22,18 @@ tcp_cable() { # tcp_cable NETEM...
     ip link set lo mtu 1500 gso_max_segs 1 && tc qdisc add dev lo root netem "$@"
 }
 
+# Criterion plans and tells of those that a pattern left out, too; who skips himself says why.
+leave_out() { # leave_out TAP
+    awk '/# SKIP test was skipped$/ { out++; next }
+        { line[++n] = $0 }
+        END {
+            for (i = 1; i <= n; i++) {
+                if (line[i] ~ /^1\.\.[0-9]+$/) line[i] = "1.." substr(line[i], 4) - out
+                print line[i]
+            }
+        }' "$1" >"$1.kept" && mv "$1.kept" "$1"
+}
+
 # One test program over the present cable.
 run() { # run PROGRAM[:PATTERN]
     devices=rxe_v0,rxe_v1 only=''
@@ -29,9 +41,7 @@ run() { # run PROGRAM[:PATTERN]
     case $1 in *:*) only=--filter=${1#*:} ;; esac
     TEST_RECORDS=$share/$cable HOLMES_TEST_VERBS=$devices timeout -k 5 600 \
         "$top/tools/test-record" "$build/tests/${1%%:*}" ${only:+"$only"}
-    # Criterion tells of those that the pattern left out, too; who skips himself says why
-    [ -z "$only" ] ||
-        sed -i '/# SKIP test was skipped$/d' "$share/$cable/$(basename "${1%%:*}")".*.tap
+    [ -z "$only" ] || leave_out "$share/$cable/$(basename "${1%%:*}")".*.tap
 }
 
 # holmes-topo check between the two ports, as if they were two hosts.
