@@ -10,13 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "env.h"
 
 /* ---- sockets that a forked child must not hold ---- */
 
-/* A bitmap by descriptor number: the child handler may not allocate and must find all of them. It
+/* A bitmap by descriptor number: the child handler may not allocate and must find all of them. Its
+ * pages hold nothing else: libibverbs keeps those from children where something is registered. It
  * only grows. Adding and removing happen under the lock, which the fork handlers hold across the
  * fork, so that the child sees a whole map. */
 static struct {
@@ -53,22 +55,31 @@ static void guard_install(void)
     pthread_atfork(guard_before_fork, guard_in_parent, guard_in_child);
 }
 
+#define GUARD_STEP 512 /* words */
+
+static void guard_grow(size_t words)
+{
+    uint64_t *bits = mmap(NULL, words * sizeof *bits, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (bits == MAP_FAILED)
+        return;
+    if (guard.words > 0) {
+        memcpy(bits, guard.bits, guard.words * sizeof *bits);
+        munmap(guard.bits, guard.words * sizeof *bits);
+    }
+    guard.bits = bits;
+    guard.words = words;
+}
+
 void oob_fork_guard_add(int fd)
 {
     size_t word = (size_t)fd / 64;
 
     pthread_once(&guard_once, guard_install);
     pthread_mutex_lock(&guard.lock);
-    if (word >= guard.words) {
-        size_t words = word + 16;
-        uint64_t *bits = realloc(guard.bits, words * sizeof *bits);
-
-        if (bits) {
-            memset(bits + guard.words, 0, (words - guard.words) * sizeof *bits);
-            guard.bits = bits;
-            guard.words = words;
-        }
-    }
+    if (word >= guard.words)
+        guard_grow((word / GUARD_STEP + 1) * GUARD_STEP);
     if (word < guard.words)
         guard.bits[word] |= 1ull << (fd % 64);
     pthread_mutex_unlock(&guard.lock);
