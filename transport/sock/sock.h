@@ -249,7 +249,8 @@ struct wire_lane {
     bool tell_lost;     /* no head has said so yet */
     uint64_t next_watch_ns;
     atomic_int status; /* -EAGAIN rising, 0 up, else the first error */
-    bool shared;       /* several threads drive its streams; set before the second one does */
+    bool shared; /* several threads drive its streams; set before the second one does. None does yet
+                  */
     pthread_mutex_t lock;
     struct sock_sender out;
     struct sock_receiver in;
